@@ -1,0 +1,4400 @@
+#!/usr/bin/env python3
+"""tam: a task manager for coding agents and the people beside them.
+
+One SQLite file holds projects, tasks, leases and an event log. People use the command line and
+the terminal board (`tam -i`); agents use the same commands with `--json`, or MCP (`tam mcp`), or
+the Tick protocol (`tam tick`). Every door leads to one function, `Tam.call`, and one table,
+`OPERATIONS`:
+
+    argv ───────────┐
+    MCP tools/call ─┼─ name, arguments ─ OPERATIONS[name] ─ check ─ one transaction ─ view
+    tick/call ──────┘
+
+This file works when it is copied alone; `mcp`, `tick` and `-i` need `tam_mcp.py` and
+`tam_tick.py` beside it. The sections below use only what stands above them:
+
+    limits · errors · schema validator · wire framing · terminal text · config and log ·
+    SQL and migrations · store · views · operations · the operation table · call ·
+    people's output · command line
+
+"contract" in a docstring names a section of skills/tam-agent/references/agent-protocol.md.
+"""
+from __future__ import annotations
+
+import sys
+
+if sys.version_info < (3, 11):
+    sys.stderr.write(
+        "tam needs Python 3.11 or newer; this is Python %d.%d. Run it with a newer python3.\n"
+        % sys.version_info[:2]
+    )
+    raise SystemExit(1)
+
+try:
+    import argparse
+    import json
+    import math
+    import os
+    import random
+    import re
+    import sqlite3
+    import time
+except KeyboardInterrupt:  # Ctrl-C while the interpreter still loads: the same end as later
+    raise SystemExit(130) from None
+
+try:
+    import fcntl
+except ImportError:  # not a Unix: SQLite's own lock must do, with bounded retries
+    fcntl = None
+
+# A sibling module says `import tam`; run as a script this module is called `__main__`, and a
+# second copy would bring second exception classes that `except` does not recognise.
+sys.modules.setdefault("tam", sys.modules[__name__])
+
+VERSION = "2.0.0"
+#: Name of the JSON envelope (contract, JSON output).
+SCHEMA = "tam.agent/v1"
+
+
+# ---- limits --------------------------------------------------------------------------------------
+
+#: Bytes in one line of a protocol: what T 3.5 allows, far above any honest message.
+MAX_LINE = 8 * 1024 * 1024
+#: Nesting of a JSON value: deeper is an attack, and the interpreter's own stack ends near 1,000.
+MAX_DEPTH = 200
+#: Seconds to wait for another writer before giving up with a retryable error (P 2.1).
+BUSY_TIMEOUT = 5.0
+#: Seconds between two looks at the writers' queue lock; short, so that no one starves.
+LOCK_POLL = 0.001
+#: Lease lengths in seconds (P 4.2).
+LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
+#: Items in one answer (P 4.1): the default, and what an asked limit is clamped to.
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+#: Bytes of a description: long enough for a page of context, short enough for a model's window.
+DESCRIPTION_MAX = 64 * 1024
+TITLE_MAX = 1000
+NAME_MAX = 255
+AGENT_MAX = 128
+KEY_MAX = 255
+TAG_MAX, TAGS_MAX = 64, 32
+#: The log rolls at this size and keeps this many old files, as tam 1.0.13 did.
+LOG_BYTES, LOG_FILES = 10 * 1024 * 1024, 5
+#: Largest integer that SQLite stores; an id beyond it exists nowhere.
+INT64_MAX = 2**63 - 1
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+class TamError(Exception):
+    """Something the caller must act on (contract, errors).
+
+    `message` is one sentence for people and models; `details` are the same facts as data.
+    Each subclass carries the envelope's `code`, the command line's `exit_status` and the Tick's
+    JSON-RPC `tick_code`.
+    """
+
+    code = "internal"
+    exit_status = 1
+    tick_code = -32000
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def as_dict(self) -> dict:
+        """Return `{"code", "message", "details"}`, the error object of every door."""
+        return {"code": self.code, "message": self.message, "details": self.details}
+
+
+class Invalid(TamError):
+    """A value of the right shape and the wrong domain."""
+
+    code = "invalid"
+    tick_code = -32602
+
+
+class Usage(Invalid):
+    """A command line that cannot be understood."""
+
+    exit_status = 2
+
+
+class NotFound(TamError):
+    """A task or project that does not exist, or not in the project that was named."""
+
+    code = "not_found"
+    exit_status = 3
+    tick_code = -32602
+
+
+class Conflict(TamError):
+    """Another's lease, a name that is taken, or a revision that has moved on."""
+
+    code = "conflict"
+    exit_status = 4
+
+
+class MissingProject(TamError):
+    """A project is needed and none was given, set or chosen."""
+
+    code = "missing_project"
+    tick_code = -32602
+
+
+class MissingAgent(TamError):
+    """An agent id is needed and none was given."""
+
+    code = "missing_agent"
+    tick_code = -32602
+
+
+class Internal(TamError):
+    """tam or its surroundings failed; the log has the rest."""
+
+
+class Startup(Internal):
+    """The config or the database cannot be opened; nothing was read or written."""
+
+
+class Busy(Internal):
+    """Another writer held the database for longer than the busy timeout; trying again is safe."""
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message, retryable=True, **details)
+
+
+class SchemaError(Invalid):
+    """A JSON Schema that is not valid, or too costly to apply."""
+
+
+class BadJSON(Invalid):
+    """Bytes that are no JSON value, or a value that has no JSON form."""
+
+
+# ---- schema validator ----------------------------------------------------------------------------
+# JSON Schema: a subset of draft 2020-12.
+#
+# A rule is `_rule_…(run, schema, value, at)`: it reports what it finds and hands the schemas that
+# apply to the value or its parts on to the run. A shape is `_shape_…(run, held)`: it returns what
+# is wrong with a keyword's own value, "" when nothing is. `at` is None for the top, else
+# (the at of what holds it, key or index), so that a pointer costs nothing until it is reported.
+#
+# Schemas and values may come from strangers. No work is done that is not counted in steps, no
+# recursion follows a $ref or a value, and a pattern never reaches Python's `re`, whose
+# backtracking can take exponential time: `_regex_…` below tries every (state, position) once.
+
+#: What one check may cost. A step takes 0.2 to 0.5 microseconds: the limit is about a second.
+SCHEMA_STEPS = 2_000_000
+#: How deep schemas may apply within one another: MAX_DEPTH levels of a value, and on each of them
+#: five schemas in a row that lead to the next one ($ref, allOf, …).
+SCHEMA_DEPTH = 5 * MAX_DEPTH
+#: How big a pattern may be, in characters and in the states that it becomes: "a{9000}" is big.
+REGEX_STATES = 10_000
+#: How deep the groups of a pattern may be nested; each level costs a few frames of recursion.
+REGEX_DEPTH = 40
+#: How many patterns are kept ready for the next value.
+REGEX_KEPT = 100
+
+
+def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
+    """Raise SchemaError, with the `pointer` to the place, unless `schema` can be used.
+
+    Refused are keywords of a wrong shape at any depth (annotations included), a `$ref` that
+    leads to no schema in this document or in a circle, patterns that are wrong or use what is
+    not supported, nesting beyond MAX_DEPTH, and more work than `steps`. Words outside the
+    subset pass; `unchecked_words` names them.
+    """
+    run = _SchemaRun(schema, steps)
+    places = _schema_places(run)
+    for place, at in places.values():
+        _check_place(run, place, at)
+    _check_circles(run, places)
+
+
+def violations(
+    schema: object, value: object, *, steps: int = SCHEMA_STEPS
+) -> list[tuple[str, str]]:
+    """Return what is wrong with `value`: (JSON Pointer, sentence) pairs, none if it fits.
+
+    `value` is as json.loads makes it, and `schema` has passed check_schema. A sentence says what
+    must be so and what was found, in short. A lone surrogate is shown as an escape. SchemaError
+    is raised where the check takes more than `steps` or nests too deep, where the value is
+    none that JSON has, and where a schema that was never checked turns out to be wrong.
+    """
+    if schema is True or schema == {}:
+        return []
+    run = _SchemaRun(schema, steps)
+    run.pending.append((schema, value, None))
+    try:
+        run.drain()
+        return [(run.pointer(at), sentence) for at, sentence in run.found]
+    except RecursionError:
+        raise SchemaError("the schema and the value are nested too deeply to check") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        check_schema(schema)  # says what is wrong with it, if that is the reason
+        raise
+
+
+def unchecked_words(schema: object) -> list[str]:
+    """Return the keywords in `schema` that have a say about values but are not checked, sorted.
+
+    That is every word that is neither in the subset nor an annotation of 2020-12 nor spelt
+    "x-…", and `$id` below the top, where it changes what a `$ref` means.
+    """
+    words = set()
+    for place, at in _schema_places(_SchemaRun(schema, SCHEMA_STEPS)).values():
+        if type(place) is dict:
+            words.update(str(word) for word in place if not _schema_word_known(word, at))
+    return sorted(words)
+
+
+def _schema_word_known(word: object, at: tuple | None) -> bool:
+    if word == "$id":
+        return at is None
+    return word in _SCHEMA_KNOWN or str(word).startswith("x-")
+
+
+# ---- the run: what is still to apply, what was found, what it may still cost
+
+
+class _SchemaRun:
+    """One evaluation: `pending` schemas are applied level by level, so that depth is counted."""
+
+    __slots__ = ("root", "limit", "left", "depth", "pending", "found", "enough", "targets")
+
+    def __init__(self, root: object, steps: int) -> None:
+        self.root = root
+        self.limit = self.left = steps
+        self.depth = 0
+        self.pending: list[tuple] = []
+        self.found: list[tuple] = []
+        self.enough = math.inf
+        self.targets: dict[str, object] = {}
+
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise SchemaError(f"the check takes more than {self.limit:,} steps", steps=self.limit)
+
+    def report(self, at: tuple | None, sentence: str) -> None:
+        self.spend(1)
+        self.found.append((at, sentence))
+
+    def pointer(self, at: tuple | None, base: tuple | None = None) -> str:
+        """The JSON Pointer of `at`, from `base` on; long ones cost more."""
+        pointer = _schema_pointer(at, base)
+        self.spend(len(pointer) >> 4)
+        return pointer
+
+    def drain(self) -> None:
+        """Apply what is pending and what that brings, until nothing is left or enough found."""
+        while self.pending:
+            self.depth += 1
+            if self.depth > SCHEMA_DEPTH:
+                raise SchemaError(f"schemas apply within one another more than {SCHEMA_DEPTH} deep")
+            level, self.pending = self.pending, []
+            for schema, value, at in level:
+                self.apply(schema, value, at)
+                if len(self.found) >= self.enough:
+                    return
+
+    def apply(self, schema: object, value: object, at: tuple | None) -> None:
+        if schema is True:
+            return
+        if schema is False:
+            self.report(at, f"is not allowed here; found {_schema_shown(value)}")
+            return
+        self.spend(1 + len(schema))
+        rules = _RULES.get(type(value))
+        if rules is None:
+            kind = type(value).__name__
+            raise SchemaError(f"{kind} is no type that JSON has", pointer=self.pointer(at))
+        for word in schema:
+            rule = rules.get(word)
+            if rule is not None:
+                rule(self, schema, value, at)
+
+    def failures(self, schema: object, value: object, at: tuple | None) -> list[tuple]:
+        """What is wrong in the first place that is wrong: [] means that the value fits."""
+        outside = self.pending, self.found, self.enough, self.depth
+        self.pending, self.found, self.enough = [(schema, value, at)], [], 1
+        self.drain()
+        found = self.found
+        self.pending, self.found, self.enough, self.depth = outside
+        return found
+
+    def target(self, ref: str) -> object:
+        """The schema that a `$ref` means."""
+        if ref not in self.targets:
+            target = _schema_resolve(self.root, ref)
+            if type(target) not in (dict, bool):
+                raise SchemaError(f"$ref {_shape_ref(self, ref)}")
+            self.targets[ref] = target
+        return self.targets[ref]
+
+
+def _schema_pointer(at: tuple | None, base: tuple | None = None) -> str:
+    tokens = []
+    while at is not base:
+        at, token = at
+        tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
+    return _schema_clean("".join(reversed(tokens)))
+
+
+def _schema_tokens(ref: str) -> list[str] | None:
+    """The tokens of a `$ref` of the form "#…/…", decoded; None for every other reference."""
+    if ref != "#" and not ref.startswith("#/"):
+        return None
+    fragment = re.sub(
+        rb"%([0-9A-Fa-f]{2})",
+        lambda found: bytes.fromhex(found[1].decode()),
+        ref[1:].encode("utf-8", "surrogatepass"),
+    ).decode("utf-8", "replace")
+    if re.search("~(?![01])", fragment):
+        return None
+    return [part.replace("~1", "/").replace("~0", "~") for part in fragment.split("/")[1:]]
+
+
+def _schema_resolve(root: object, ref: str) -> object:
+    """What a `$ref` leads to in the document `root`, None if to nothing."""
+    tokens = _schema_tokens(ref)
+    if tokens is None:
+        return None
+    node = root
+    for token in tokens:
+        if type(node) is dict:
+            node = node.get(token)
+        elif type(node) is list and re.fullmatch("0|[1-9][0-9]{0,8}", token):
+            node = node[int(token)] if int(token) < len(node) else None
+        else:
+            return None
+    return node
+
+
+def _schema_key(run: _SchemaRun, value: object) -> object:
+    """A key that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not.
+
+    Numbers become text because their hashes are known: a stranger could make them collide.
+    """
+    kind = type(value)
+    if kind is str:
+        if len(value) > 255:
+            run.spend(len(value) >> 8)
+        return value
+    if kind is int or (kind is float and value.is_integer()):
+        return int, hex(int(value))
+    if kind is float:
+        return float, repr(value)
+    if kind is list:
+        run.spend(len(value))
+        return list, *[_schema_key(run, item) for item in value]
+    if kind is dict:
+        run.spend(len(value))
+        return dict, frozenset([(name, _schema_key(run, item)) for name, item in value.items()])
+    return kind, value
+
+
+def _schema_among(run: _SchemaRun, value: object, allowed: list) -> bool:
+    run.spend(len(allowed))
+    if type(value) is str:
+        run.spend(len(allowed) * (len(value) >> 8))
+        return value in allowed
+    key = _schema_key(run, value)
+    return any(_schema_key(run, one) == key for one in allowed)
+
+
+def _schema_decimal(number: int | float) -> tuple[int, int]:
+    """The number as its shortest decimal form writes it: (digits, power of ten)."""
+    if type(number) is int:
+        return number, 0
+    digits, _, power = repr(number).partition("e")
+    whole, _, fraction = digits.partition(".")
+    return int(whole + fraction), int(power or 0) - len(fraction)
+
+
+def _schema_is_multiple(value: int | float, step: int | float) -> bool:
+    """Whether `step` divides `value` in decimal, as people read it: 0.0001 divides 0.0075."""
+    if not math.isfinite(step) or (type(value) is float and not math.isfinite(value)):
+        raise SchemaError("NaN and infinity are no numbers that JSON has")
+    (top, high), (bottom, low) = _schema_decimal(value), _schema_decimal(step)
+    shift = high - low
+    return top * 10 ** max(shift, 0) % (bottom * 10 ** max(-shift, 0)) == 0
+
+
+# ---- sentences
+
+
+def _schema_clean(text: str) -> str:
+    """The text with lone surrogates as escapes, so that it can be sent on."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _schema_shown(value: object) -> str:
+    """The value for a sentence: short whatever it is, as JSON where that is short."""
+    if type(value) is str:
+        quoted = _schema_clean(json.dumps(value[:60], ensure_ascii=False))
+        return quoted if len(value) <= 60 else f"{quoted[:-1]}…\" ({len(value):,} characters)"
+    if type(value) is int and value.bit_length() > 100:
+        return f"an integer of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
+    if type(value) is list:
+        if len(value) > 3 or any(type(item) in (list, dict) for item in value):
+            return f"a list of {_schema_counted(len(value), 'item')}"
+        return "[" + ", ".join(map(_schema_shown, value)) + "]"
+    if type(value) is dict:
+        return f"an object with {_schema_counted(len(value), 'property', 'properties')}"
+    if type(value) in _SCHEMA_TYPES:
+        return json.dumps(value)
+    return f"a Python {type(value).__name__}"
+
+
+def _schema_counted(count: int | float, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _schema_listed(values: object) -> str:
+    """The first ten of them for a sentence."""
+    shown = []
+    for value in values:
+        if len(shown) == 10:
+            return ", ".join(shown) + " and others"
+        shown.append(_schema_shown(value))
+    return ", ".join(shown)
+
+
+def _schema_reasons(run: _SchemaRun, failures: list[tuple], base: tuple | None) -> str:
+    """Why each of several forms did not fit: the first reason of each, cut short."""
+    parts = []
+    for number, (at, sentence) in enumerate(failures[:4], 1):
+        where = run.pointer(at, base)
+        reason = f"{where} {sentence}" if where else sentence
+        parts.append(f"({number}) " + (reason if len(reason) <= 200 else reason[:199] + "…"))
+    return ", ".join(parts) + (", …" if len(failures) > 4 else "")
+
+
+# ---- rules for every value
+
+
+def _rule_type(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    wanted, names = schema["type"], _SCHEMA_TYPES[type(value)]
+    if wanted in names:
+        return
+    allowed = [wanted] if type(wanted) is str else wanted
+    run.spend(len(allowed))
+    if any(name in names for name in allowed):
+        return
+    if "integer" in allowed and type(value) is float and value.is_integer():
+        return
+    phrases = " or ".join(_SCHEMA_PHRASES[name] for name in allowed)
+    run.report(at, f"must be {phrases}; found {_schema_shown(value)}")
+
+
+def _rule_enum(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    allowed = schema["enum"]
+    if not _schema_among(run, value, allowed):
+        listed = _schema_listed(allowed)
+        run.report(at, f"must be one of {listed or 'no values'}; found {_schema_shown(value)}")
+
+
+def _rule_const(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    allowed = schema["const"]
+    if not _schema_among(run, value, [allowed]):
+        run.report(at, f"must be {_schema_shown(allowed)}; found {_schema_shown(value)}")
+
+
+def _rule_ref(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    run.pending.append((run.target(schema["$ref"]), value, at))
+
+
+def _rule_all_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    run.spend(len(schema["allOf"]))
+    run.pending += [(part, value, at) for part in schema["allOf"]]
+
+
+def _rule_any_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    reasons = []
+    for form in schema["anyOf"]:
+        found = run.failures(form, value, at)
+        if not found:
+            return
+        reasons.append(found[0])
+    forms = _schema_counted(len(reasons), "allowed form")
+    run.report(at, f"must fit one of {forms}, fits none: {_schema_reasons(run, reasons, at)}")
+
+
+def _rule_one_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    reasons, fitting = [], []
+    for number, form in enumerate(schema["oneOf"], 1):
+        found = run.failures(form, value, at)
+        if found:
+            reasons.append(found[0])
+        else:
+            fitting.append(number)
+    if len(fitting) == 1:
+        return
+    forms = _schema_counted(len(schema["oneOf"]), "allowed form")
+    if fitting:
+        several = f"fits several: number {_schema_listed(fitting)}; found {_schema_shown(value)}"
+        run.report(at, f"must fit exactly one of {forms}, {several}")
+    else:
+        why = _schema_reasons(run, reasons, at)
+        run.report(at, f"must fit exactly one of {forms}, fits none: {why}")
+
+
+def _rule_not(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    if not run.failures(schema["not"], value, at):
+        run.report(at, f"must not fit what \"not\" excludes here; found {_schema_shown(value)}")
+
+
+def _rule_if(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
+    branch = "else" if run.failures(schema["if"], value, at) else "then"
+    if branch in schema:
+        run.pending.append((schema[branch], value, at))
+
+
+# ---- rules for numbers
+
+
+def _rule_minimum(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
+    if value < schema["minimum"]:
+        least = _schema_shown(schema["minimum"])
+        run.report(at, f"must be at least {least}; found {_schema_shown(value)}")
+
+
+def _rule_maximum(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
+    if value > schema["maximum"]:
+        most = _schema_shown(schema["maximum"])
+        run.report(at, f"must be at most {most}; found {_schema_shown(value)}")
+
+
+def _rule_above(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
+    if value <= schema["exclusiveMinimum"]:
+        bound = _schema_shown(schema["exclusiveMinimum"])
+        run.report(at, f"must be greater than {bound}; found {_schema_shown(value)}")
+
+
+def _rule_below(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
+    if value >= schema["exclusiveMaximum"]:
+        bound = _schema_shown(schema["exclusiveMaximum"])
+        run.report(at, f"must be less than {bound}; found {_schema_shown(value)}")
+
+
+def _rule_multiple(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
+    if not _schema_is_multiple(value, schema["multipleOf"]):
+        step = _schema_shown(schema["multipleOf"])
+        run.report(at, f"must be a multiple of {step}; found {_schema_shown(value)}")
+
+
+# ---- rules for strings
+
+
+def _rule_min_length(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
+    if len(value) < schema["minLength"]:
+        least = _schema_counted(schema["minLength"], "character")
+        run.report(at, f"must have at least {least}; found {len(value):,}: {_schema_shown(value)}")
+
+
+def _rule_max_length(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
+    if len(value) > schema["maxLength"]:
+        most = _schema_counted(schema["maxLength"], "character")
+        run.report(at, f"must have at most {most}; found {len(value):,}: {_schema_shown(value)}")
+
+
+def _rule_pattern(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
+    if not _regex_search(run, schema["pattern"], value):
+        pattern = _schema_shown(schema["pattern"])
+        run.report(at, f"must match the pattern {pattern}; found {_schema_shown(value)}")
+
+
+# ---- rules for arrays
+
+
+def _rule_prefix_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    parts = schema["prefixItems"]
+    run.spend(min(len(parts), len(value)))
+    run.pending += [(part, value[index], (at, index)) for index, part in zip(range(len(value)), parts)]
+
+
+def _rule_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    items, start = schema["items"], len(schema.get("prefixItems", ()))
+    run.spend(len(value))
+    run.pending += [(items, value[index], (at, index)) for index in range(start, len(value))]
+
+
+def _rule_contains(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
+    count = 0
+    for index, item in enumerate(value):
+        if not run.failures(schema["contains"], item, (at, index)):
+            count += 1
+            if count > most or (count >= least and most == math.inf):
+                break
+    if count < least:
+        wanted = _schema_counted(least, "item")
+        run.report(at, f"must contain at least {wanted} of the wanted form; found {count:,}")
+    if count > most:
+        wanted = _schema_counted(most, "item")
+        run.report(at, f"must contain at most {wanted} of the counted form; found more")
+
+
+def _rule_min_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    if len(value) < schema["minItems"]:
+        least = _schema_counted(schema["minItems"], "item")
+        run.report(at, f"must have at least {least}; found {len(value):,}")
+
+
+def _rule_max_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    if len(value) > schema["maxItems"]:
+        most = _schema_counted(schema["maxItems"], "item")
+        run.report(at, f"must have at most {most}; found {len(value):,}")
+
+
+def _rule_unique(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
+    if not schema["uniqueItems"]:
+        return
+    run.spend(len(value))
+    first: dict[object, int] = {}
+    for index, item in enumerate(value):
+        earlier = first.setdefault(_schema_key(run, item), index)
+        if earlier != index:
+            shown = _schema_shown(item)
+            run.report((at, index), f"must differ from every other item; found {shown} "
+                                    f"again, first as item {earlier}")
+
+
+# ---- rules for objects
+
+
+def _rule_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    known = schema["properties"]
+    run.spend(len(value))
+    for name in value:
+        if name in known:
+            run.pending.append((known[name], value[name], (at, name)))
+
+
+def _rule_pattern_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    for pattern, part in schema["patternProperties"].items():
+        run.spend(len(value))
+        for name in value:
+            if _regex_search(run, pattern, name):
+                run.pending.append((part, value[name], (at, name)))
+
+
+def _rule_additional(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    rest, known = schema["additionalProperties"], schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
+    run.spend(len(value))
+    for name in value:
+        if name in known or any(_regex_search(run, pattern, name) for pattern in patterns):
+            continue
+        if rest is False:
+            allowed = _schema_listed(known) or "none"
+            also = f", and names that match {_schema_listed(patterns)}" if patterns else ""
+            run.report((at, name), f"is not a property allowed here; allowed: {allowed}{also}")
+        else:
+            run.pending.append((rest, value[name], (at, name)))
+
+
+def _rule_property_names(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    for name in value:
+        found = run.failures(schema["propertyNames"], name, None)
+        if found:
+            run.report((at, name), f"has a name that is not allowed: it {found[0][1]}")
+
+
+def _rule_required(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    run.spend(len(schema["required"]))
+    for name in schema["required"]:
+        if name not in value:
+            run.report(at, f"must have the property {_schema_shown(name)}; it is missing")
+
+
+def _rule_dependent(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    run.spend(len(schema["dependentRequired"]))
+    for name, needed in schema["dependentRequired"].items():
+        if name not in value:
+            continue
+        run.spend(len(needed))
+        for other in needed:
+            if other not in value:
+                why = f"because it has {_schema_shown(name)}"
+                run.report(at, f"must have the property {_schema_shown(other)} {why}")
+
+
+def _rule_min_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    if len(value) < schema["minProperties"]:
+        least = _schema_counted(schema["minProperties"], "property", "properties")
+        run.report(at, f"must have at least {least}; found {len(value):,}")
+
+
+def _rule_max_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+    if len(value) > schema["maxProperties"]:
+        most = _schema_counted(schema["maxProperties"], "property", "properties")
+        run.report(at, f"must have at most {most}; found {len(value):,}")
+
+
+_RULES_FOR_ALL = {
+    "$ref": _rule_ref,
+    "type": _rule_type,
+    "enum": _rule_enum,
+    "const": _rule_const,
+    "allOf": _rule_all_of,
+    "anyOf": _rule_any_of,
+    "oneOf": _rule_one_of,
+    "not": _rule_not,
+    "if": _rule_if,
+}
+_RULES_FOR_NUMBERS = _RULES_FOR_ALL | {
+    "minimum": _rule_minimum,
+    "maximum": _rule_maximum,
+    "exclusiveMinimum": _rule_above,
+    "exclusiveMaximum": _rule_below,
+    "multipleOf": _rule_multiple,
+}
+#: A value's type -> keyword -> rule: a keyword has no say about other types.
+_RULES = {
+    type(None): _RULES_FOR_ALL,
+    bool: _RULES_FOR_ALL,
+    int: _RULES_FOR_NUMBERS,
+    float: _RULES_FOR_NUMBERS,
+    str: _RULES_FOR_ALL | {
+        "minLength": _rule_min_length,
+        "maxLength": _rule_max_length,
+        "pattern": _rule_pattern,
+    },
+    list: _RULES_FOR_ALL | {
+        "prefixItems": _rule_prefix_items,
+        "items": _rule_items,
+        "contains": _rule_contains,
+        "minItems": _rule_min_items,
+        "maxItems": _rule_max_items,
+        "uniqueItems": _rule_unique,
+    },
+    dict: _RULES_FOR_ALL | {
+        "properties": _rule_properties,
+        "patternProperties": _rule_pattern_properties,
+        "additionalProperties": _rule_additional,
+        "propertyNames": _rule_property_names,
+        "required": _rule_required,
+        "dependentRequired": _rule_dependent,
+        "minProperties": _rule_min_properties,
+        "maxProperties": _rule_max_properties,
+    },
+}
+#: The names that `type` has for a Python value's type; a float may also be an integer.
+_SCHEMA_TYPES = {
+    type(None): ("null",),
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    list: ("array",),
+    dict: ("object",),
+}
+_SCHEMA_PHRASES = {
+    "null": "null",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "string": "a string",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+# ---- the check of a schema: its places, the shape of each keyword, circles
+
+
+def _schema_places(run: _SchemaRun) -> dict[int, tuple[object, tuple | None]]:
+    """Every place of the document where a schema stands or a `$ref` leads, by identity."""
+    places: dict[int, tuple[object, tuple | None]] = {}
+    level: list[tuple[object, tuple | None]] = [(run.root, None)]
+    for _ in range(MAX_DEPTH):
+        below = []
+        for schema, at in level:
+            if id(schema) not in places:
+                places[id(schema)] = schema, at
+                below += _schema_below(run, schema, at)
+        level = below
+        if not level:
+            return places
+    if all(id(schema) in places for schema, _ in level):
+        return places
+    raise SchemaError(f"the schema is nested more than {MAX_DEPTH} deep", pointer="")
+
+
+def _schema_below(run: _SchemaRun, schema: object, at: tuple | None) -> list[tuple]:
+    """The places one step below: (schema, at)."""
+    below: list[tuple] = []
+    if type(schema) is not dict:
+        return below
+    for word, held in schema.items():
+        if word in _SCHEMA_HOLDS_ONE:
+            below.append((held, (at, word)))
+        elif word in _SCHEMA_HOLDS_LIST and type(held) is list:
+            below += [(part, ((at, word), index)) for index, part in enumerate(held)]
+        elif word in _SCHEMA_HOLDS_MAP and type(held) is dict:
+            below += [(part, ((at, word), name)) for name, part in held.items()]
+    if type(schema.get("$ref")) is str:
+        target = _schema_resolve(run.root, schema["$ref"])
+        if type(target) in (dict, bool):
+            place = None
+            for token in _schema_tokens(schema["$ref"]):
+                place = place, token
+            below.append((target, place))
+    return below
+
+
+def _check_place(run: _SchemaRun, schema: object, at: tuple | None) -> None:
+    if type(schema) is bool:
+        return
+    if type(schema) is not dict:
+        found = _schema_shown(schema)
+        message = f"a schema must be an object, true or false; found {found}"
+        raise SchemaError(message, pointer=_schema_pointer(at))
+    run.spend(1 + len(schema))
+    for word, held in schema.items():
+        shape = _SHAPES.get(word)
+        complaint = shape(run, held) if shape else ""
+        if complaint:
+            raise SchemaError(f"{word} {complaint}", pointer=_schema_pointer((at, word)))
+
+
+def _check_circles(run: _SchemaRun, places: dict[int, tuple[object, tuple | None]]) -> None:
+    """Refuse schemas that apply to one value without end, each by way of the others."""
+    done: set[int] = set()
+    for start, _ in places.values():
+        trail = [(start, iter(_schema_in_place(run, start)))]
+        open_ = {id(start)}
+        while trail and id(start) not in done:
+            schema, rest = trail[-1]
+            part = next(rest, None)
+            if part is None:
+                trail.pop()
+                open_.discard(id(schema))
+                done.add(id(schema))
+            elif id(part) in open_:
+                pointer = _schema_pointer(places[id(part)][1])
+                raise SchemaError("the schema applies itself again to the same value, without end",
+                                  pointer=pointer)
+            elif id(part) not in done:
+                open_.add(id(part))
+                trail.append((part, iter(_schema_in_place(run, part))))
+
+
+def _schema_in_place(run: _SchemaRun, schema: object) -> list[dict]:
+    """The schemas that this one applies to the very same value."""
+    if type(schema) is not dict:
+        return []
+    parts = [schema[word] for word in ("not", "if", "then", "else") if word in schema]
+    for word in ("allOf", "anyOf", "oneOf"):
+        parts += schema.get(word, ())
+    if "$ref" in schema:
+        parts.append(run.target(schema["$ref"]))
+    run.spend(1 + len(parts))
+    return [part for part in parts if type(part) is dict]
+
+
+def _shape_any(run: _SchemaRun, held: object) -> str:
+    return ""
+
+
+def _shape_text(run: _SchemaRun, held: object) -> str:
+    return "" if type(held) is str else f"must be a string; found {_schema_shown(held)}"
+
+
+def _shape_flag(run: _SchemaRun, held: object) -> str:
+    return "" if type(held) is bool else f"must be true or false; found {_schema_shown(held)}"
+
+
+def _shape_list(run: _SchemaRun, held: object) -> str:
+    return "" if type(held) is list else f"must be a list; found {_schema_shown(held)}"
+
+
+def _shape_map(run: _SchemaRun, held: object) -> str:
+    return "" if type(held) is dict else f"must be an object; found {_schema_shown(held)}"
+
+
+def _shape_schema(run: _SchemaRun, held: object) -> str:
+    if type(held) in (dict, bool):
+        return ""
+    return f"must be a schema: an object, true or false; found {_schema_shown(held)}"
+
+
+def _shape_schemas(run: _SchemaRun, held: object) -> str:
+    if type(held) is list and held:
+        return ""
+    return f"must be a list of at least one schema; found {_schema_shown(held)}"
+
+
+def _shape_number(run: _SchemaRun, held: object) -> str:
+    if type(held) is int or (type(held) is float and math.isfinite(held)):
+        return ""
+    return f"must be a number; found {_schema_shown(held)}"
+
+
+def _shape_step(run: _SchemaRun, held: object) -> str:
+    if _shape_number(run, held) == "" and held > 0:
+        return ""
+    return f"must be a number greater than 0; found {_schema_shown(held)}"
+
+
+def _shape_count(run: _SchemaRun, held: object) -> str:
+    if _shape_number(run, held) == "" and held >= 0 and held == int(held):
+        return ""
+    return f"must be an integer of at least 0; found {_schema_shown(held)}"
+
+
+def _shape_type(run: _SchemaRun, held: object) -> str:
+    names = held if type(held) is list else [held]
+    known = all(type(name) is str and name in _SCHEMA_PHRASES for name in names)
+    if names and known and len(set(names)) == len(names):
+        return ""
+    allowed = _schema_listed(_SCHEMA_PHRASES)
+    return f"must be {allowed} or a list of different ones of them; found {_schema_shown(held)}"
+
+
+def _shape_names(run: _SchemaRun, held: object) -> str:
+    if type(held) is list and all(type(name) is str for name in held):
+        run.spend(len(held))
+        if len(set(held)) == len(held):
+            return ""
+    return f"must be a list of different strings; found {_schema_shown(held)}"
+
+
+def _shape_name_map(run: _SchemaRun, held: object) -> str:
+    if type(held) is not dict:
+        return _shape_map(run, held)
+    for name, names in held.items():
+        complaint = _shape_names(run, names)
+        if complaint:
+            return f"{complaint} at {_schema_shown(name)}"
+    return ""
+
+
+def _shape_pattern(run: _SchemaRun, held: object) -> str:
+    if type(held) is not str:
+        return _shape_text(run, held)
+    try:
+        _regex_program(run, held)
+    except SchemaError as error:
+        return f"must be a usable regular expression: {error.message}"
+    return ""
+
+
+def _shape_pattern_map(run: _SchemaRun, held: object) -> str:
+    if type(held) is not dict:
+        return _shape_map(run, held)
+    return next(filter(None, (_shape_pattern(run, pattern) for pattern in held)), "")
+
+
+def _shape_ref(run: _SchemaRun, held: object) -> str:
+    if type(held) is not str:
+        return _shape_text(run, held)
+    if type(_schema_resolve(run.root, held)) in (dict, bool):
+        return ""
+    return f'must lead to a schema in this document, as "#/$defs/name"; found {_schema_shown(held)}'
+
+
+#: Keyword -> shape. Words outside the subset are here too where 2020-12 knows them.
+_SHAPES = {
+    "$ref": _shape_ref,
+    "$defs": _shape_map,
+    "definitions": _shape_map,
+    "type": _shape_type,
+    "enum": _shape_list,
+    "const": _shape_any,
+    "allOf": _shape_schemas,
+    "anyOf": _shape_schemas,
+    "oneOf": _shape_schemas,
+    "not": _shape_schema,
+    "if": _shape_schema,
+    "then": _shape_schema,
+    "else": _shape_schema,
+    "minimum": _shape_number,
+    "maximum": _shape_number,
+    "exclusiveMinimum": _shape_number,
+    "exclusiveMaximum": _shape_number,
+    "multipleOf": _shape_step,
+    "minLength": _shape_count,
+    "maxLength": _shape_count,
+    "pattern": _shape_pattern,
+    "prefixItems": _shape_schemas,
+    "items": _shape_schema,
+    "contains": _shape_schema,
+    "minContains": _shape_count,
+    "maxContains": _shape_count,
+    "minItems": _shape_count,
+    "maxItems": _shape_count,
+    "uniqueItems": _shape_flag,
+    "properties": _shape_map,
+    "patternProperties": _shape_pattern_map,
+    "additionalProperties": _shape_schema,
+    "propertyNames": _shape_schema,
+    "required": _shape_names,
+    "dependentRequired": _shape_name_map,
+    "minProperties": _shape_count,
+    "maxProperties": _shape_count,
+    "$schema": _shape_text,
+    "$comment": _shape_text,
+    "$vocabulary": _shape_map,
+    "title": _shape_text,
+    "description": _shape_text,
+    "default": _shape_any,
+    "examples": _shape_list,
+    "deprecated": _shape_flag,
+    "readOnly": _shape_flag,
+    "writeOnly": _shape_flag,
+    "format": _shape_text,
+    "contentEncoding": _shape_text,
+    "contentMediaType": _shape_text,
+    "contentSchema": _shape_schema,
+    "$id": _shape_text,
+    "$anchor": _shape_text,
+    "$dynamicRef": _shape_text,
+    "$dynamicAnchor": _shape_text,
+    "dependentSchemas": _shape_map,
+    "unevaluatedItems": _shape_schema,
+    "unevaluatedProperties": _shape_schema,
+}
+#: Words of 2020-12 that have a say about values and are not checked here.
+_SCHEMA_OUTSIDE = frozenset((
+    "$id", "$anchor", "$dynamicRef", "$dynamicAnchor",
+    "dependentSchemas", "unevaluatedItems", "unevaluatedProperties",
+))
+_SCHEMA_KNOWN = frozenset(_SHAPES) - _SCHEMA_OUTSIDE
+_SCHEMA_HOLDS_ONE = frozenset(word for word, shape in _SHAPES.items() if shape is _shape_schema)
+_SCHEMA_HOLDS_LIST = frozenset(word for word, shape in _SHAPES.items() if shape is _shape_schemas)
+_SCHEMA_HOLDS_MAP = frozenset((
+    "$defs", "definitions", "properties", "patternProperties", "dependentSchemas",
+))
+
+
+# ---- patterns: ECMAScript's regular expressions with the u flag, in time that is counted
+#
+# A pattern is read into nodes and these become states, each a tuple (kind, what, next state):
+#   set    one character of `what`, a _RegexSet      fork   go on at each state of `what`, last first
+#   edge   an assertion: "^", "$", "b" or "B"        look   (entry, wanted): a lookahead
+#   done   found
+# Not supported and refused: back-references, lookbehind, flags, scripts and other properties.
+# More lenient than the u flag: an escaped punctuation mark and a single brace stand for themselves.
+
+_REGEX_REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})\??")
+_REGEX_GROUP = re.compile(r"\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>)")
+_REGEX_HEX = re.compile(
+    r"x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}"
+    r"|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})"
+)
+_REGEX_CATEGORY = re.compile(r"\{(?:(?:gc|General_Category)=)?(\w+)\}", re.ASCII)
+_REGEX_LAST = 0x10FFFF
+_REGEX_DIGITS = ((48, 57),)
+_REGEX_WORDS = ((48, 57), (65, 90), (95, 95), (97, 122))
+_REGEX_SPACES = (
+    (9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
+    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
+)
+_REGEX_LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))
+_REGEX_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+#: General categories: short name, then what else it is called.
+_REGEX_CATEGORIES = """
+L Letter|LC Cased_Letter|Lu Uppercase_Letter|Ll Lowercase_Letter|Lt Titlecase_Letter
+Lm Modifier_Letter|Lo Other_Letter|M Mark Combining_Mark|Mn Nonspacing_Mark|Mc Spacing_Mark
+Me Enclosing_Mark|N Number|Nd Decimal_Number digit|Nl Letter_Number|No Other_Number
+P Punctuation punct|Pc Connector_Punctuation|Pd Dash_Punctuation|Ps Open_Punctuation
+Pe Close_Punctuation|Pi Initial_Punctuation|Pf Final_Punctuation|Po Other_Punctuation|S Symbol
+Sm Math_Symbol|Sc Currency_Symbol|Sk Modifier_Symbol|So Other_Symbol|Z Separator
+Zs Space_Separator|Zl Line_Separator|Zp Paragraph_Separator|C Other|Cc Control cntrl|Cf Format
+Cs Surrogate|Co Private_Use|Cn Unassigned
+"""
+
+
+class _RegexSet(dict):
+    """A set of characters; as a dict, what is known of it: character -> whether it is in."""
+
+    __slots__ = ("ranges", "categories", "negated")
+
+    def __init__(self, ranges: list | tuple, categories: list | tuple = (), negated: bool = False):
+        self.ranges, self.categories, self.negated = ranges, categories, negated
+
+    def learn(self, run: _SchemaRun, char: str) -> bool:
+        run.spend(len(self.ranges) + len(self.categories))
+        code = ord(char)
+        inside = any(low <= code <= high for low, high in self.ranges)
+        if not inside and self.categories:
+            from unicodedata import category
+            kind = category(char)
+            inside = any(kind.startswith(names) == wanted for names, wanted in self.categories)
+        if len(self) >= 1_000:
+            self.clear()
+        self[char] = inside != self.negated
+        return self[char]
+
+
+class _RegexReader:
+    """Reads a pattern into nodes: ("set", s), ("edge", e), ("row", nodes), ("choice", nodes),
+    ("repeat", node, least, most or None), ("look", node, wanted)."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern, self.at, self.depth = pattern, 0, 0
+
+    def fail(self, why: str) -> None:
+        raise SchemaError(f"{why} (at character {self.at} of {_schema_shown(self.pattern)})")
+
+    def skip(self, text: str) -> bool:
+        found = self.pattern.startswith(text, self.at)
+        self.at += len(text) * found
+        return found
+
+    def take(self, form: re.Pattern) -> re.Match | None:
+        found = form.match(self.pattern, self.at)
+        if found:
+            self.at = found.end()
+        return found
+
+    def char(self, where: str) -> str:
+        if self.at >= len(self.pattern):
+            self.fail(f"{where} is not closed")
+        self.at += 1
+        return self.pattern[self.at - 1]
+
+    def whole(self) -> tuple:
+        node = self.choice()
+        if self.at < len(self.pattern):
+            self.fail("there is a ) too many")
+        return node
+
+    def choice(self) -> tuple:
+        self.depth += 1
+        if self.depth > REGEX_DEPTH:
+            self.fail(f"groups are nested more than {REGEX_DEPTH} deep")
+        forms = [self.row()]
+        while self.skip("|"):
+            forms.append(self.row())
+        self.depth -= 1
+        return ("choice", forms) if len(forms) > 1 else forms[0]
+
+    def row(self) -> tuple:
+        nodes = []
+        while self.pattern[self.at:self.at + 1] not in ("", "|", ")"):
+            nodes.append(self.repeated())
+        return "row", nodes
+
+    def repeated(self) -> tuple:
+        node = self.atom()
+        found = self.take(_REGEX_REPEAT)
+        if not found:
+            return node
+        if node[0] in ("edge", "look"):
+            self.fail("an assertion can not be repeated")
+        if found[1]:
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[1]]
+        else:
+            least = self.count(found[2])
+            most = self.count(found[4]) if found[4] else None if found[3] else least
+        if most is not None and most < least:
+            self.fail("the numbers of a repetition are out of order")
+        return "repeat", node, least, most
+
+    def count(self, digits: str) -> int:
+        if len(digits) > 9 or int(digits) > REGEX_STATES:
+            self.fail(f"more than {REGEX_STATES:,} repetitions are too many")
+        return int(digits)
+
+    def atom(self) -> tuple:
+        if _REGEX_REPEAT.match(self.pattern, self.at):
+            self.fail("there is nothing to repeat")
+        char = self.char("the pattern")
+        if char == "(":
+            return self.group()
+        if char == "[":
+            return "set", self.bracket()
+        if char == "\\":
+            return self.escape()
+        if char in "^$":
+            return "edge", char
+        if char == ".":
+            return "set", _RegexSet(_REGEX_LINE_ENDS, negated=True)
+        return "set", _RegexSet(((ord(char), ord(char)),))
+
+    def group(self) -> tuple:
+        start = self.take(_REGEX_GROUP)
+        if not start and self.skip("?"):
+            self.fail("lookbehind, flags and other special groups are not supported")
+        node = self.choice()
+        if not self.skip(")"):
+            self.fail("a group is not closed")
+        if start and start[1] in ("=", "!"):
+            return "look", node, start[1] == "="
+        return node
+
+    def escape(self) -> tuple:
+        char = self.char("an escape")
+        if char in "bB":
+            return "edge", char
+        if char in "123456789k":
+            self.fail("back-references are not supported")
+        ranges, categories = self.escaped(char)
+        return "set", _RegexSet(ranges, categories)
+
+    def escaped(self, char: str) -> tuple[list | tuple, list]:
+        """What \\char stands for, in a bracket or out of it: (ranges, categories)."""
+        for lower, ranges in (("d", _REGEX_DIGITS), ("w", _REGEX_WORDS), ("s", _REGEX_SPACES)):
+            if char == lower:
+                return ranges, []
+            if char == lower.upper():
+                return _regex_gaps(ranges), []
+        if char in "pP":
+            return (), [(self.category(), char == "p")]
+        code = self.code(char)
+        return ((code, code),), []
+
+    def category(self) -> tuple[str, ...]:
+        found = self.take(_REGEX_CATEGORY)
+        for names in re.split("[|\n]", _REGEX_CATEGORIES):
+            if found and found[1] in names.split():
+                short = names.split()[0]
+                return ("Lu", "Ll", "Lt") if short == "LC" else (short,)
+        self.fail("of Unicode's properties only the general categories are supported")
+        raise AssertionError("unreachable")
+
+    def code(self, char: str) -> int:
+        """The code point that \\char stands for."""
+        if char in _REGEX_CONTROLS:
+            return _REGEX_CONTROLS[char]
+        if char in "xu":
+            self.at -= 1
+            return self.hexadecimal()
+        if char == "0" and not re.match("[0-9]", self.pattern[self.at:]):
+            return 0
+        letter = self.pattern[self.at:self.at + 1]
+        if char == "c" and re.fullmatch("[A-Za-z]", letter):
+            self.at += 1
+            return ord(letter) % 32
+        if re.fullmatch("[A-Za-z0-9]", char):
+            self.fail(f"the escape \\{char} is unknown")
+        return ord(char)
+
+    def hexadecimal(self) -> int:
+        found = self.take(_REGEX_HEX)
+        if not found:
+            self.fail("after \\x come two, after \\u four hexadecimal digits")
+        if found[3]:
+            return 0x10000 + (int(found[3], 16) - 0xD800) * 0x400 + int(found[4], 16) - 0xDC00
+        code = int(found[1] or found[2] or found[5], 16)
+        if code > _REGEX_LAST:
+            self.fail("there is no such character")
+        return code
+
+    def bracket(self) -> _RegexSet:
+        negated = self.skip("^")
+        ranges: list[tuple[int, int]] = []
+        categories: list = []
+        while not self.skip("]"):
+            low, kinds = self.member()
+            if self.pattern[self.at:self.at + 1] == "-" and self.pattern[self.at + 1:self.at + 2] != "]":
+                self.at += 1
+                high, more = self.member()
+                low, kinds = self.span(low, high), kinds + more
+            ranges += low
+            categories += kinds
+        return _RegexSet(ranges, categories, negated)
+
+    def member(self) -> tuple[list | tuple, list]:
+        char = self.char("a bracket")
+        if char != "\\":
+            return ((ord(char), ord(char)),), []
+        char = self.char("an escape")
+        return (((8, 8),), []) if char == "b" else self.escaped(char)
+
+    def span(self, low: list | tuple, high: list | tuple) -> list[tuple[int, int]]:
+        """a-z; where one side is no single character, the dash is one itself."""
+        if any(len(side) != 1 or side[0][0] != side[0][1] for side in (low, high)):
+            return [*low, (45, 45), *high]
+        if low[0][0] > high[0][0]:
+            self.fail("the ends of a range are out of order")
+        return [(low[0][0], high[0][0])]
+
+
+def _regex_gaps(ranges: tuple) -> list[tuple[int, int]]:
+    """The ranges between and around `ranges`."""
+    starts = [0] + [high + 1 for _, high in ranges]
+    ends = [low - 1 for low, _ in ranges] + [_REGEX_LAST]
+    return list(zip(starts, ends))
+
+
+def _regex_add(states: list, kind: str, what: object = None, then: int = 0) -> int:
+    if len(states) >= REGEX_STATES:
+        raise SchemaError("the pattern is too big")
+    states.append((kind, what, then))
+    return len(states) - 1
+
+
+def _regex_emit(states: list, node: tuple, then: int) -> int:
+    """Add the states for `node` that lead on to the state `then`; return where they begin."""
+    kind = node[0]
+    if kind == "row":
+        for part in reversed(node[1]):
+            then = _regex_emit(states, part, then)
+        return then
+    if kind == "choice":
+        return _regex_add(states, "fork", [_regex_emit(states, part, then) for part in node[1]])
+    if kind == "repeat":
+        return _regex_emit_repeat(states, node, then)
+    if kind == "look":
+        entry = _regex_emit(states, node[1], _regex_add(states, "done"))
+        return _regex_add(states, "look", (entry, node[2]), then)
+    return _regex_add(states, kind, node[1], then)
+
+
+def _regex_emit_repeat(states: list, node: tuple, then: int) -> int:
+    _, part, least, most = node
+    after, optional = then, (most or 0) - least
+    if most is None:
+        loop = _regex_add(states, "fork")
+        entry = _regex_emit(states, part, loop)
+        states[loop] = "fork", (after, entry), 0
+        then, least = (entry, least - 1) if least else (loop, 0)
+    for number in range(least + max(optional, 0)):
+        entry = _regex_emit(states, part, then)
+        if entry == then:  # the part is empty, so is any number of them
+            break
+        then = _regex_add(states, "fork", (after, entry)) if number < optional else entry
+    return then
+
+
+_REGEX_PROGRAMS: dict[str, tuple[list, int]] = {}
+
+
+def _regex_program(run: _SchemaRun, pattern: str) -> tuple[list, int]:
+    """The states of a pattern and the one where a search begins."""
+    program = _REGEX_PROGRAMS.get(pattern)
+    if program is None:
+        run.spend(min(len(pattern), REGEX_STATES))
+        if len(pattern) > REGEX_STATES:
+            raise SchemaError(f"a pattern of more than {REGEX_STATES:,} characters is too long")
+        states: list = []
+        entry = _regex_emit(states, _RegexReader(pattern).whole(), _regex_add(states, "done"))
+        search = _regex_add(states, "fork")
+        onward = _regex_add(states, "set", _RegexSet(((0, _REGEX_LAST),)), search)
+        states[search] = "fork", (onward, entry), 0
+        run.spend(len(states))
+        if len(_REGEX_PROGRAMS) >= REGEX_KEPT:
+            _REGEX_PROGRAMS.clear()
+        program = _REGEX_PROGRAMS[pattern] = states, search
+    return program
+
+
+def _regex_search(run: _SchemaRun, pattern: str, text: str) -> bool:
+    """Whether the pattern matches anywhere in the text."""
+    states, search = _regex_program(run, pattern)
+    return _regex_walk(run, states, text, (search, 0))
+
+
+def _regex_walk(run: _SchemaRun, states: list, text: str, start: tuple[int, int]) -> bool:
+    """Whether some way leads from `start`, a (state, position), to a state "done".
+
+    Ways part and meet again in forks only, so to pass each fork once for each position is to
+    take no way twice; that keeps "(a+)+$" from taking exponential time.
+    """
+    passed = set()
+    todo = [start]
+    while todo:
+        number, at = spot = todo.pop()
+        kind, what, then = states[number]
+        run.spend(1)
+        if kind == "set":
+            if at < len(text):
+                char = text[at]
+                inside = what.get(char)
+                if inside or (inside is None and what.learn(run, char)):
+                    todo.append((then, at + 1))
+        elif kind == "fork":
+            if spot not in passed:
+                passed.add(spot)
+                todo += [(target, at) for target in what]
+        elif kind == "edge":
+            if _regex_at_edge(what, text, at):
+                todo.append((then, at))
+        elif kind == "look":
+            if _regex_walk(run, states, text, (what[0], at)) == what[1]:
+                todo.append((then, at))
+        else:
+            return True
+    return False
+
+
+def _regex_at_edge(edge: str, text: str, at: int) -> bool:
+    if edge == "^":
+        return at == 0
+    if edge == "$":
+        return at == len(text)
+    before, after = (re.match(r"[A-Za-z0-9_]", text[max(spot, 0):spot + 1]) for spot in (at - 1, at))
+    return (bool(before) != bool(after)) == (edge == "b")
+
+
+# ---- wire framing --------------------------------------------------------------------------------
+
+_OPENING = re.compile(rb"[\[{]")
+
+
+class Overlong(bytes):
+    """The first bytes of a line that exceeded the limit; its rest was dropped while it came in."""
+
+
+class Lines:
+    """Push-style framing: bytes in, complete lines out, in bounded memory.
+
+    `limit` is the longest line in bytes, its newline not counted. A longer one comes out once, as
+    an `Overlong` that holds its beginning. A trailing carriage return is taken off.
+    """
+
+    #: Bytes that are kept of an over-long line, enough to recognise it in a log.
+    KEPT = 256
+
+    def __init__(self, limit: int = MAX_LINE) -> None:
+        self.limit = limit
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._overlong: bytes | None = None
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take the next bytes of the stream; return the lines that are complete with them."""
+        *complete, tail = data.split(b"\n")
+        lines = []
+        for piece in complete:
+            self._take(piece)
+            lines.append(self._finish())
+        self._take(tail)
+        return lines
+
+    @property
+    def rest(self) -> bytes:
+        """What came after the last newline (of an over-long line only the beginning)."""
+        return self._overlong if self._overlong is not None else b"".join(self._parts)
+
+    def _take(self, piece: bytes) -> None:
+        if self._overlong is not None or not piece:
+            return
+        self._parts.append(piece)
+        self._size += len(piece)
+        if self._size > self.limit + 1:  # one more for a carriage return
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._overlong = Overlong(b"".join(self._parts)[: self.KEPT])
+        self._parts.clear()
+
+    def _finish(self) -> bytes:
+        line = self.rest
+        if self._overlong is None:
+            line = line[:-1] if line.endswith(b"\r") else line
+            if len(line) > self.limit:
+                line = Overlong(line[: self.KEPT])
+        self._parts, self._size, self._overlong = [], 0, None
+        return line
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:40]} is out of range")
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise ValueError(f"{text} is no JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant)
+
+
+def parse_json(line: bytes, max_depth: int = MAX_DEPTH) -> object:
+    """Return the JSON value that `line` holds.
+
+    Raises BadJSON for bytes that are no UTF-8, no JSON, NaN or Infinity, a number out of range,
+    and a value nested deeper than `max_depth`. A lone surrogate written as an escape does parse;
+    `has_surrogate` tells.
+    """
+    try:
+        value = _DECODER.decode(line.decode("utf-8"))
+    except RecursionError:
+        raise BadJSON(f"the value is nested deeper than {max_depth} levels") from None
+    except ValueError as error:
+        raise BadJSON(f"not a JSON value: {error}") from None
+    # Only a line with that many brackets can be too deep; counting them is cheap.
+    if len(_OPENING.findall(line)) > max_depth and _depth_exceeds(value, max_depth):
+        raise BadJSON(f"the value is nested deeper than {max_depth} levels")
+    return value
+
+
+def _depth_exceeds(value: object, limit: int) -> bool:
+    layer = [value]
+    for _ in range(limit + 1):
+        layer = [child for item in layer for child in _children(item)]
+        if not layer:
+            return False
+    return True
+
+
+def _children(value: object) -> list:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def encode_json(value: object) -> bytes:
+    """Return `value` as compact JSON in UTF-8, without a newline.
+
+    Raises BadJSON for NaN, a lone surrogate, and what has no JSON form.
+    """
+    try:
+        return _ENCODER.encode(value).encode("utf-8")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadJSON(f"no JSON form: {error}") from None
+
+
+def has_surrogate(value: object) -> bool:
+    """Say whether any text in `value`, keys included, holds a lone surrogate."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data` to descriptor `fd`, however short the single writes are (OSError)."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view):]
+
+
+# ---- terminal text -------------------------------------------------------------------------------
+
+_JOINER, _EMOJI_STYLE = "\u200d", "\ufe0f"
+#: Invisible characters that text needs: joiners of scripts and emoji, variation selectors.
+_HARMLESS = frozenset("\u200c\u200d\ufe0e\ufe0f")
+
+
+def printable(text: str) -> str:
+    """Return `text` as one line that cannot steer a terminal (contract, output).
+
+    Control characters become their pictures; escape sequences, bidirectional overrides, line
+    separators and lone surrogates become visible marks.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char in _HARMLESS else _mark(char) for char in text)
+
+
+def _mark(char: str) -> str:
+    code = ord(char)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    if code == 0x7F:
+        return "\u2421"
+    if char.isspace() and code < 0x2028 or code == 0x3000 or code in (0x202F, 0x205F):
+        return " "
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"
+    return f"<U+{code:04X}>"
+
+
+def cell_width(text: str) -> int:
+    """Return how many terminal cells `text` takes: 2 for CJK and emoji, 0 for combining marks."""
+    return len(text) if text.isascii() else sum(width for _, width in glyphs(text))
+
+
+def glyphs(text: str) -> list[tuple[str, int]]:
+    """Split `text` into (glyph, cells): a base character with its marks, a joined emoji as one."""
+    import unicodedata
+
+    found: list[tuple[str, int]] = []
+    flag = False  # whether the last glyph is one half of a flag
+    for char in text:
+        if not found or not _extends(found[-1][0], char, flag, unicodedata):
+            flag = _is_regional(char)
+            found.append((char, _char_width(char, unicodedata)))
+            continue
+        glyph, width = found[-1]
+        if char == _EMOJI_STYLE or _is_regional(char):
+            width = 2
+        found[-1] = (glyph + char, width)
+        flag = flag and not _is_regional(char)
+    return found
+
+
+def _extends(glyph: str, char: str, flag: bool, unicodedata: object) -> bool:
+    if glyph[-1] == _JOINER and ord(char) > 0x2000:
+        return True
+    if _is_regional(char):
+        return flag
+    return _char_width(char, unicodedata) == 0 or 0x1F3FB <= ord(char) <= 0x1F3FF
+
+
+def _is_regional(char: str) -> bool:
+    return 0x1F1E6 <= ord(char) <= 0x1F1FF
+
+
+def _char_width(char: str, unicodedata: object) -> int:
+    if char.isascii():
+        return 1
+    if unicodedata.category(char) in ("Mn", "Me", "Cf") or 0x1160 <= ord(char) <= 0x11FF:
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def fit(text: str, width: int) -> str:
+    """Return `text` cut to `width` cells, with an ellipsis where something was cut."""
+    if width <= 0:
+        return ""
+    if len(text) <= width and text.isascii() or cell_width(text) <= width:
+        return text
+    kept, room = [], width - 1
+    for glyph, cells in glyphs(text):
+        if cells > room:
+            break
+        kept.append(glyph)
+        room -= cells
+    return "".join(kept) + "…"
+
+
+def pad(text: str, width: int) -> str:
+    """Return `text` as exactly `width` cells: cut, or filled up with spaces."""
+    text = fit(text, width)
+    return text + " " * (width - cell_width(text))
+
+
+def iso_time(seconds: object) -> str | None:
+    """Return Unix `seconds` as `YYYY-MM-DDTHH:MM:SSZ`; None for None and for what is no time."""
+    if seconds is None:
+        return None
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+# ---- config and log ------------------------------------------------------------------------------
+
+CONFIG_NAME = "tam.config.toml"
+CONFIG_KEYS = ("db_file", "current_project", "logfile_path", "logfile_pattern", "theme")
+THEMES = ("dark", "light")
+#: A line that tam itself writes, a comment, or nothing. A config of such lines only is read
+#: without tomllib, whose import costs a fifth of a whole command.
+_PLAIN_LINE = re.compile(r'\s*(?:([A-Za-z0-9_-]+)\s*=\s*"([^"\\\x00-\x1f\x7f]*)"\s*)?(?:#[^\x00-\x08\x0a-\x1f\x7f]*)?')
+
+
+class Home:
+    """The directory of tam's files and the config in it (contract, files).
+
+    `env` gives TAM_HOME, else HOME. Nothing is read before `config` is asked for.
+    """
+
+    def __init__(self, env: dict) -> None:
+        chosen = env.get("TAM_HOME")
+        base = env.get("HOME") or os.path.expanduser("~")
+        if not chosen and not os.path.isabs(base):
+            raise Startup("no home directory is known: set TAM_HOME to a directory for tam's files")
+        self.directory = os.path.abspath(chosen or os.path.join(base, ".tam"))
+        self.config_file = os.path.join(self.directory, CONFIG_NAME)
+        self._config: dict = {}
+        self._seen: object = ()
+
+    @property
+    def config(self) -> dict:
+        """The five settings by key; `current_project` is None when unset. Startup when unreadable.
+
+        The file is read again when another process has changed it.
+        """
+        seen = self._stamp()
+        if seen != self._seen:
+            self._config = self._settings(self._read(create=True))
+            self._seen = self._stamp()
+        return self._config
+
+    def _stamp(self) -> tuple | None:
+        try:
+            found = os.stat(self.config_file)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino, found.st_size
+
+    def save(self, **changes: str | None) -> None:
+        """Set or (with None) remove keys, keeping the rest of the file; atomic, under a lock."""
+        self.make()
+        with FileLock(self.config_file + ".lock"):
+            old = self._read(create=False)
+            new = _edit_toml(old, changes)
+            if _parse_toml(new) != _merged(_parse_toml(old), changes):
+                raise Internal(
+                    f"{self.config_file} is written in a way that tam cannot edit safely:"
+                    f" set {', '.join(changes)} in it by hand",
+                    config_file=self.config_file,
+                )
+            if new != old:
+                replace_file(self.config_file, new.encode("utf-8"))
+
+    def make(self) -> None:
+        """Create the directory, for its owner only, where it is missing (OSError)."""
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+
+    def log(self, text: str) -> None:
+        """Append one record to the rolling log; a log that cannot be written stops nothing."""
+        try:
+            _append_log(self.config["logfile_path"], self.config["logfile_pattern"], text)
+        except (OSError, TamError):
+            return  # the log is the last resort: there is no better place to report to
+
+    def _read(self, create: bool) -> str:
+        try:
+            with open(self.config_file, "rb") as file:
+                return file.read().decode("utf-8")
+        except FileNotFoundError:
+            text = self._defaults_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Startup(
+                f"cannot read {self.config_file}: {error}", config_file=self.config_file
+            ) from None
+        if create:
+            self._create(text)
+        return text
+
+    def _create(self, text: str) -> None:
+        try:
+            self.make()
+            replace_file(self.config_file, text.encode("utf-8"), overwrite=False)
+        except OSError:
+            return  # a read-only home: the defaults hold, and a write will say what is wrong
+
+    def _defaults(self) -> dict:
+        inside = self.directory
+        return {
+            "db_file": os.path.join(inside, "tam.db3"),
+            "current_project": None,
+            "logfile_path": os.path.join(inside, "logs", "tam.log"),
+            "logfile_pattern": os.path.join(inside, "logs", "tam.{}.log"),
+            "theme": THEMES[0],
+        }
+
+    def _defaults_text(self) -> str:
+        known = ((key, value) for key, value in self._defaults().items() if value is not None)
+        return "".join(f"{key} = {_toml_string(value)}\n" for key, value in known)
+
+    def _settings(self, text: str) -> dict:
+        try:
+            found = _parse_toml(text)
+        except ValueError as error:
+            raise Startup(
+                f"{self.config_file} is no valid TOML ({error}): mend it, or move it away and tam"
+                " makes a new one",
+                config_file=self.config_file,
+            ) from None
+        for key in CONFIG_KEYS:
+            if not isinstance(found.get(key, ""), str):
+                raise Startup(
+                    f"{key} in {self.config_file} must be a string, not {found[key]!r}",
+                    config_file=self.config_file, key=key,
+                )
+        defaults = self._defaults()
+        return {key: found.get(key) or defaults[key] for key in CONFIG_KEYS}
+
+
+def _parse_toml(text: str) -> dict:
+    """Return the document; ValueError where it is no TOML."""
+    values: dict = {}
+    for line in text.split("\n"):
+        match = _PLAIN_LINE.fullmatch(line)
+        key = match and match.group(1)
+        if not match or key in values:
+            import tomllib
+
+            return tomllib.loads(text)
+        if key:
+            values[key] = match.group(2)
+    return values
+
+
+def _merged(values: dict, changes: dict) -> dict:
+    merged = {**values, **changes}
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _edit_toml(text: str, changes: dict) -> str:
+    """Replace, add or drop top-level keys by line; the caller checks the result by parsing it."""
+    lines = text.splitlines(keepends=True)
+    for key, value in changes.items():
+        pattern = re.compile(rf'\s*["\']?{re.escape(key)}["\']?\s*=')
+        new = [] if value is None else [f"{key} = {_toml_string(value)}\n"]
+        places = [number for number, line in enumerate(lines) if pattern.match(line)]
+        if places:
+            lines[places[0]:places[0] + 1] = new
+        else:
+            lines[:0] = new  # at the top, since below a [table] it would be the table's
+    return "".join(lines)
+
+
+def _toml_string(value: str) -> str:
+    # JSON's escapes are a subset of TOML's basic strings, but for the raw DEL that TOML forbids.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def replace_file(path: str, data: bytes, overwrite: bool = True) -> None:
+    """Write `data` under a temporary name and rename it, so that no one ever reads half of it.
+
+    An existing file keeps its permissions, a new one is its owner's only. A symbolic link stays
+    and its target is replaced. With `overwrite=False` an existing file is left alone. OSError.
+    """
+    path = os.path.realpath(path)
+    temporary = f"{path}.{os.getpid()}.{random.getrandbits(32):08x}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        try:
+            write_all(fd, data)
+            _copy_mode(path, fd)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _put_in_place(temporary, path, overwrite)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _copy_mode(path: str, fd: int) -> None:
+    if os.path.exists(path) and hasattr(os, "fchmod"):
+        os.fchmod(fd, os.stat(path).st_mode & 0o7777)
+
+
+def _put_in_place(temporary: str, path: str, overwrite: bool) -> None:
+    if overwrite:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)  # unlike a rename, a link never replaces what is there
+    except FileExistsError:
+        pass
+    os.unlink(temporary)
+
+
+class FileLock:
+    """An advisory lock on a file of its own, held by one of tam's processes at a time.
+
+    It makes a queue of what SQLite's busy handler leaves to luck: without it a writer can starve
+    for seconds. Correctness never depends on it; where it cannot be had, SQLite's lock decides.
+    Waits at most `timeout` seconds, then raises Busy. The descriptor is kept for the next time.
+    """
+
+    def __init__(self, path: str, timeout: float = BUSY_TIMEOUT) -> None:
+        self.path = path
+        self.timeout = timeout
+        self._fd = -1
+
+    def __enter__(self) -> FileLock:
+        if self._fd < 0 and fcntl is not None:
+            self._open()
+        if self._fd >= 0 and not self._try():
+            self._wait()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _open(self) -> None:
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            self._fd = -1  # an unwritable directory: the write itself reports it
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks
+            self.close()
+        return True
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + self.timeout
+        while not self._try():
+            if time.monotonic() > deadline:
+                raise busy_error(self.timeout)
+            time.sleep(LOCK_POLL * (0.5 + random.random()))
+
+
+def busy_error(timeout: float) -> Busy:
+    """Return the error for a writer that waited `timeout` seconds in vain."""
+    return Busy(
+        f"the database is busy: another writer held it for more than {timeout:g} s."
+        " Nothing was changed; try again",
+        busy_timeout_ms=round(timeout * 1000),
+    )
+
+
+def _append_log(path: str, pattern: str, text: str) -> None:
+    import logging.handlers  # only those pay for it who have something to report
+
+    class PrivateLog(logging.handlers.RotatingFileHandler):
+        def _open(self) -> object:
+            return open(
+                self.baseFilename, self.mode, encoding="utf-8", errors="backslashreplace",
+                opener=lambda name, flags: os.open(name, flags, 0o600),
+            )
+
+        def handleError(self, record: object) -> None:
+            return  # a full disk must not print a traceback; the work goes on
+
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    handler = PrivateLog(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+    if "{}" in pattern:
+        handler.namer = lambda name: pattern.replace("{}", name.rsplit(".", 1)[1])
+    try:
+        record = logging.makeLogRecord({"msg": text, "levelname": "INFO", "process": os.getpid()})
+        handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
+        handler.emit(record)
+    finally:
+        handler.close()
+
+
+# ---- SQL and migrations --------------------------------------------------------------------------
+
+USER_VERSION = 2
+#: Marks a file that has tam's own indexes and counters beside what P 2 asks for: "tam", layout 1.
+APPLICATION_ID = 0x74616D01
+
+#: Conditions that the partial indexes below share with the queries; the texts must be the same.
+LIVE = "IFNULL(is_deleted, 0) = 0"
+OPEN = "status <> 2"
+CREATED = "IFNULL(created, '')"
+
+#: What tam 1.0.13 has on disk (contract, data model).
+BASE_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS project (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, name CHAR(255) NOT NULL UNIQUE,
+  created DATETIME DEFAULT CURRENT_TIMESTAMP, updated DATETIME DEFAULT CURRENT_TIMESTAMP,
+  is_deleted BOOLEAN DEFAULT 0)""",
+    """CREATE TRIGGER IF NOT EXISTS project_update_timestamp AFTER UPDATE ON project FOR EACH ROW
+  BEGIN UPDATE project SET updated = CURRENT_TIMESTAMP WHERE id = NEW.id; END""",
+    """CREATE TABLE IF NOT EXISTS task (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, content TEXT DEFAULT '',
+  created DATETIME DEFAULT CURRENT_TIMESTAMP, updated DATETIME DEFAULT CURRENT_TIMESTAMP,
+  status INTEGER NOT NULL DEFAULT '0' CHECK (status IN ('0', '1', '2')),
+  project_id INTEGER NOT NULL, is_deleted BOOLEAN DEFAULT 0,
+  FOREIGN KEY (project_id) REFERENCES project(id))""",
+    """CREATE TRIGGER IF NOT EXISTS task_update_timestamp AFTER UPDATE ON task FOR EACH ROW
+  BEGIN UPDATE task SET updated = CURRENT_TIMESTAMP WHERE id = NEW.id; END""",
+)
+#: Columns without which a table is not tam's at all.
+BASE_COLUMNS = {
+    "project": {"id", "name", "created", "updated", "is_deleted"},
+    "task": {"id", "title", "content", "created", "updated", "status", "project_id", "is_deleted"},
+}
+#: v0 to v1, first half: columns that are added where they are missing (P 2).
+V1_COLUMNS = {
+    "priority": "INTEGER NOT NULL DEFAULT 3",
+    "tags": "TEXT NOT NULL DEFAULT ''",
+    "assigned_agent": "TEXT",
+    "lease_expires_at": "INTEGER",
+    "revision": "INTEGER NOT NULL DEFAULT 1",
+    "idempotency_key": "TEXT",
+}
+KEYED = "idempotency_key IS NOT NULL AND idempotency_key <> ''"
+V1_SCHEMA = (
+    """CREATE TABLE IF NOT EXISTS task_events (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, task_id INTEGER NOT NULL, project_id INTEGER NOT NULL,
+  event TEXT NOT NULL, actor TEXT NOT NULL DEFAULT '', from_status INTEGER, to_status INTEGER,
+  metadata TEXT NOT NULL DEFAULT '{}', created DATETIME DEFAULT CURRENT_TIMESTAMP)""",
+    "CREATE INDEX IF NOT EXISTS idx_task_project_status ON task(project_id, status, is_deleted)",
+    "CREATE INDEX IF NOT EXISTS idx_task_assignee ON task(assigned_agent)",
+)
+V2_SCHEMA = (
+    "DROP INDEX IF EXISTS idx_task_idempotency",
+    f"""CREATE UNIQUE INDEX idx_task_idempotency ON task(project_id, idempotency_key)
+  WHERE {KEYED} AND is_deleted = 0""",
+)
+#: What measured queries need beyond P 2: `next`, `list` and `status` stay as fast with a million
+#: tasks as with a thousand. Counters are kept by triggers, so that 1.0.13's writes count too.
+LAYOUT_SCHEMA = (
+    f"CREATE INDEX IF NOT EXISTS idx_task_next ON task(project_id, priority, {CREATED}, id)"
+    f" WHERE {LIVE} AND {OPEN}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_list ON task(project_id, {CREATED}, id) WHERE {LIVE}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_status ON task(project_id, status, {CREATED}, id)"
+    f" WHERE {LIVE}",
+    "CREATE INDEX IF NOT EXISTS idx_events_task ON task_events(task_id, id)",
+    "CREATE INDEX IF NOT EXISTS idx_events_project ON task_events(project_id, id)",
+    """CREATE TABLE IF NOT EXISTS task_count (
+  project_id INTEGER NOT NULL, status INTEGER NOT NULL, n INTEGER NOT NULL,
+  PRIMARY KEY (project_id, status)) WITHOUT ROWID""",
+    """CREATE TRIGGER IF NOT EXISTS task_count_insert AFTER INSERT ON task
+  WHEN IFNULL(NEW.is_deleted, 0) = 0 BEGIN
+    INSERT INTO task_count VALUES (NEW.project_id, NEW.status, 1)
+      ON CONFLICT (project_id, status) DO UPDATE SET n = n + 1; END""",
+    """CREATE TRIGGER IF NOT EXISTS task_count_delete AFTER DELETE ON task
+  WHEN IFNULL(OLD.is_deleted, 0) = 0 BEGIN
+    UPDATE task_count SET n = n - 1 WHERE project_id = OLD.project_id AND status = OLD.status; END""",
+    """CREATE TRIGGER IF NOT EXISTS task_count_update
+  AFTER UPDATE OF project_id, status, is_deleted ON task BEGIN
+    UPDATE task_count SET n = n - 1 WHERE IFNULL(OLD.is_deleted, 0) = 0
+      AND project_id = OLD.project_id AND status = OLD.status;
+    INSERT INTO task_count SELECT NEW.project_id, NEW.status, 1 WHERE IFNULL(NEW.is_deleted, 0) = 0
+      ON CONFLICT (project_id, status) DO UPDATE SET n = n + 1; END""",
+    "DELETE FROM task_count",
+    f"INSERT INTO task_count SELECT project_id, status, count(*) FROM task WHERE {LIVE}"
+    " GROUP BY project_id, status",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+)
+
+TASK_COLUMNS = (
+    "id, project_id, title, content, status, priority, tags, assigned_agent, lease_expires_at,"
+    " revision, created, updated"
+)
+EVENT_COLUMNS = "id, task_id, event, actor, from_status, to_status, metadata, created"
+#: A lease that another may take: none, or run out at :now.
+UNLEASED = "(assigned_agent IS NULL OR IFNULL(lease_expires_at, 0) <= :now)"
+
+GET_PROJECT = f"SELECT id, name, created, updated FROM project WHERE name = ? AND {LIVE}"
+ANY_PROJECT = f"SELECT id, name, created, updated, NOT ({LIVE}) AS gone FROM project WHERE name = ?"
+PROJECT_BY_ID = "SELECT id, name, created, updated FROM project WHERE id = ?"
+LIST_PROJECTS = f"SELECT id, name, created, updated FROM project WHERE {LIVE} ORDER BY id"
+ADD_PROJECT = "INSERT INTO project (name, created, updated) VALUES (?, ?, ?)"
+RESTORE_PROJECT = "UPDATE project SET is_deleted = 0 WHERE id = ?"
+DELETE_PROJECT = "UPDATE project SET is_deleted = 1 WHERE id = ?"
+RENAME_PROJECT = "UPDATE project SET name = ? WHERE id = ?"
+
+GET_TASK = (
+    f"SELECT {TASK_COLUMNS}, (SELECT name FROM project WHERE id = task.project_id AND {LIVE})"
+    f" AS project FROM task WHERE id = ? AND {LIVE}"
+)
+KEYED_TASK = (
+    f"SELECT id FROM task WHERE project_id = ? AND idempotency_key = ? AND {KEYED}"
+    " AND is_deleted = 0"
+)
+ADD_TASK = (
+    "INSERT INTO task (title, content, project_id, priority, tags, idempotency_key, created,"
+    " updated) VALUES (:title, :content, :project_id, :priority, :tags, :idempotency_key, :created,"
+    " :created)"
+)
+ADD_EVENT = (
+    "INSERT INTO task_events (task_id, project_id, event, actor, from_status, to_status, metadata,"
+    " created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+NEXT_TASKS = (
+    f"SELECT {TASK_COLUMNS} FROM task WHERE project_id = :project AND {LIVE} AND {OPEN}"
+    f" AND {UNLEASED} ORDER BY priority, {CREATED}, id LIMIT :limit"
+)
+#: The unary plus keeps the planner from the project's index: leases are few, tasks may be many.
+LEASED_FROM = (
+    f"FROM task WHERE assigned_agent IS NOT NULL AND +project_id = :project AND {LIVE} AND +{OPEN}"
+)
+COUNT_LEASED = f"SELECT count(*), IFNULL(sum(lease_expires_at > :now), 0) {LEASED_FROM}"
+LEASED_TASKS = (
+    f"SELECT {TASK_COLUMNS} {LEASED_FROM} AND lease_expires_at > :now"
+    " ORDER BY lease_expires_at, id LIMIT :limit"
+)
+NEXT_EXPIRY = f"SELECT min(lease_expires_at) {LEASED_FROM} AND lease_expires_at > :now"
+COUNTS = "SELECT status, n FROM task_count WHERE project_id = ?"
+LAST_EVENT = "SELECT IFNULL(max(id), 0) FROM task_events WHERE project_id = ?"
+VERSIONS = "SELECT user_version, application_id FROM pragma_user_version, pragma_application_id"
+HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
+
+
+# ---- store ---------------------------------------------------------------------------------------
+
+
+class Store:
+    """One database file, used by one thread: its connections, transactions and migrations.
+
+    `path` is the file, `busy_timeout` how many seconds a writer waits for others. Connections are
+    opened when they are first needed. sqlite3.Error leaves it unconverted; `Tam.call` is the one
+    place that meets it. Startup is raised for a file that cannot be opened or used.
+    """
+
+    def __init__(self, path: str, busy_timeout: float = BUSY_TIMEOUT) -> None:
+        self.path = path
+        self.busy_timeout = busy_timeout
+        self._queue = FileLock(path + ".lock", busy_timeout)
+        self._writer: sqlite3.Connection | None = None
+        self._reader: sqlite3.Connection | None = None
+        self._opened: tuple | None = None  # what file the connections belong to
+
+    def reading(self) -> _Reading:
+        """Return a context manager: a connection that sees one moment and can change nothing."""
+        self._forget_replaced()
+        if self._writer is not None:
+            return _Reading(self._writer)
+        if self._reader is None:
+            self._reader = _open_reader(self)
+            self._opened = _identity(self.path)
+        return _Reading(self._reader)
+
+    def writing(self) -> _Writing:
+        """Return a context manager: one transaction under the write lock, all or nothing."""
+        self._forget_replaced()
+        if self._writer is None:
+            self._writer = self.open_writer()
+            self._opened = _identity(self.path)
+        return _Writing(self._writer, self._queue)
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has committed."""
+        with self.reading() as db:
+            return db.execute("PRAGMA data_version").fetchone()[0]
+
+    def open_writer(self) -> sqlite3.Connection:
+        """Return a new connection to the file, made and migrated where it has to be."""
+        try:
+            db = _connect(self.path, self.busy_timeout)
+        except (OSError, sqlite3.Error) as error:
+            raise _cannot_open(self.path, error) from None
+        try:
+            db.execute("PRAGMA foreign_keys = ON")
+            if not is_current(db, self.path):
+                with self._queue:
+                    migrate(db, self.path)
+            _use_wal(db)
+        except BaseException as error:
+            db.close()
+            if isinstance(error, sqlite3.DatabaseError) and not is_busy(error):
+                raise _cannot_open(self.path, error) from None
+            raise
+        return db
+
+    def close(self) -> None:
+        """Close what is open; the store can be used again afterwards."""
+        for db in (self._reader, self._writer):
+            if db is not None:
+                db.close()
+        self._reader = self._writer = self._opened = None
+        self._queue.close()
+
+    def _forget_replaced(self) -> None:
+        # A file that was moved away, restored or newly made since: writes to the old one are lost.
+        if self._opened is not None and self._opened != _identity(self.path):
+            self.close()
+        elif self._reader is not None and self._opened is None and os.path.exists(self.path):
+            self.close()
+
+
+class _Reading:
+    """A read transaction as a context manager."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+
+    def __enter__(self) -> sqlite3.Connection:
+        self.db.execute("BEGIN")
+        return self.db
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.db.in_transaction:
+            self.db.execute("ROLLBACK")
+
+
+class _Writing:
+    """A write transaction as a context manager: queue, BEGIN IMMEDIATE, COMMIT or ROLLBACK."""
+
+    def __init__(self, db: sqlite3.Connection, queue: FileLock) -> None:
+        self.db = db
+        self.queue = queue
+
+    def __enter__(self) -> sqlite3.Connection:
+        self.queue.__enter__()
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except BaseException:
+            self.queue.__exit__()
+            raise
+        return self.db
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        try:
+            if kind is None:
+                self.db.execute("COMMIT")
+        finally:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            self.queue.__exit__()
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether `error` means that another connection holds a lock."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _identity(path: str) -> tuple | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _text(data: bytes) -> str:
+    return str(data, "utf-8", "replace")  # 1.0.13's files may hold bytes that are no UTF-8
+
+
+def _connect(path: str, timeout: float) -> sqlite3.Connection:
+    os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+    if not os.path.exists(path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite alone would make it 0644
+    return _prepared(sqlite3.connect(path, **_connection_options(timeout)))
+
+
+def _connection_options(timeout: float) -> dict:
+    return {"timeout": timeout, "isolation_level": None, "check_same_thread": False}
+
+
+def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+    db.text_factory = _text
+    db.row_factory = sqlite3.Row
+    return db
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+    except sqlite3.OperationalError:
+        # Where WAL cannot be had (no shared memory, a reader in the way) the rollback journal
+        # gives the same guarantees, only with less room for readers beside a writer.
+        db.execute("PRAGMA journal_mode").fetchone()
+
+
+def is_current(db: sqlite3.Connection, path: str) -> bool:
+    """Say whether the file needs no migration; Startup for one of a newer tam."""
+    version, layout = db.execute(VERSIONS).fetchone()
+    if version > USER_VERSION:
+        raise Startup(
+            f"{path} has schema version {version}; this tam ({VERSION}) knows versions up to"
+            f" {USER_VERSION}. Use the newer tam that wrote it; nothing was changed",
+            db_file=path, found_version=version, known_version=USER_VERSION,
+        )
+    return version == USER_VERSION and layout == APPLICATION_ID
+
+
+def migrate(db: sqlite3.Connection, path: str) -> None:
+    """Bring the file to USER_VERSION in one transaction, with a backup first (contract, migration).
+
+    Safe to run in several processes at once and again after a crash. Startup when the file is not
+    tam's or is damaged; it is then untouched.
+    """
+    _refuse_foreign(db, path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not is_current(db, path):  # another process may have done it while this one waited
+            version = db.execute(VERSIONS).fetchone()[0]
+            if version == 0 and db.execute(HAS_TABLES).fetchone()[0]:
+                _backup(db, path + ".bak.v1")
+            for statement in _migration(db, version):
+                db.execute(statement)
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+def _migration(db: sqlite3.Connection, version: int) -> list[str]:
+    """Return the statements that are missing, in order; each version's steps can be repeated."""
+    steps: list[str] = []
+    if version < 1:
+        steps += BASE_SCHEMA
+        present = _columns(db, "task")
+        steps += [
+            f"ALTER TABLE task ADD COLUMN {name} {kind}"
+            for name, kind in V1_COLUMNS.items() if name not in present
+        ]
+        steps += V1_SCHEMA
+    if version < 2:
+        steps += V2_SCHEMA
+    return [*steps, f"PRAGMA user_version = {USER_VERSION}", *LAYOUT_SCHEMA]
+
+
+def _columns(db: sqlite3.Connection, table: str) -> set[str]:
+    return {row["name"] for row in db.execute(f"PRAGMA table_info({table})")}
+
+
+def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
+    if not db.execute(HAS_TABLES).fetchone()[0]:
+        return
+    for table, expected in BASE_COLUMNS.items():
+        present = _columns(db, table)
+        # A table that 1.0.13 had no time to make is made; one of another shape is not tam's.
+        if present and not expected <= present or not present and not _columns(db, "project"):
+            raise Startup(
+                f"{path} is an SQLite file of another program: db_file in tam's config names it."
+                " Nothing was changed",
+                db_file=path,
+            )
+    verdict = db.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if verdict != "ok":
+        raise Startup(
+            f"{path} is damaged ({verdict}): restore a copy, or recover it with `sqlite3"
+            f" {path} .recover`. Nothing was changed",
+            db_file=path,
+        )
+
+
+def _backup(db: sqlite3.Connection, target: str) -> None:
+    """Write the file as it is before anything changes; an existing backup is never replaced."""
+    if not os.path.exists(target):
+        # Not a file copy: closing a second descriptor of the file would drop SQLite's locks.
+        replace_file(target, db.serialize(), overwrite=False)
+
+
+def _cannot_open(path: str, error: Exception) -> Startup:
+    return Startup(f"cannot use the database {path}: {error}", db_file=path)
+
+
+# A reader must leave no trace: not in the file, not beside it, and also where it may not write.
+
+
+def _open_reader(store: Store) -> sqlite3.Connection:
+    if not os.path.exists(store.path):
+        return _in_memory(None)
+    try:
+        return _open_in_place(store)
+    except sqlite3.DatabaseError as error:
+        if is_busy(error):
+            raise
+        if _lacks_permission(error):
+            return _open_aside(store.path)
+        raise _cannot_open(store.path, error) from None
+
+
+def _lacks_permission(error: sqlite3.Error) -> bool:
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+
+def _open_in_place(store: Store) -> sqlite3.Connection:
+    # Left-over frames in the WAL would be moved into the file when a writer closes, so then the
+    # connection must be read-only; with no frames an ordinary one removes what it made beside.
+    mode = "ro" if _size(store.path + "-wal") or not os.access(store.path, os.W_OK) else "rw"
+    db = _connect_uri(store.path, f"mode={mode}", store.busy_timeout)
+    try:
+        if is_current(db, store.path):
+            db.execute("PRAGMA query_only = ON")
+            return db
+    except BaseException:
+        db.close()
+        raise
+    db.close()
+    return _migrated_reader(store)
+
+
+def _migrated_reader(store: Store) -> sqlite3.Connection:
+    try:
+        store.open_writer().close()
+    except Startup:
+        if os.access(store.path, os.W_OK) and os.access(os.path.dirname(store.path), os.W_OK):
+            raise
+        return _open_aside(store.path)
+    return _open_in_place(store)
+
+
+def _open_aside(path: str) -> sqlite3.Connection:
+    """Open a file whose directory may not be written: as immutable, or as a copy in memory."""
+    if not os.access(path, os.R_OK) or os.path.isdir(path):
+        raise _cannot_open(path, PermissionError("it is no file that this user may read"))
+    if not _size(path + "-wal"):
+        db = _connect_uri(path, "mode=ro&immutable=1", 0)
+        if is_current(db, path):
+            return db
+        return _in_memory(db)
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        copy = os.path.join(directory, "copy")
+        for suffix in ("", "-wal"):
+            shutil.copyfile(path + suffix, copy + suffix)
+        return _in_memory(_prepared(sqlite3.connect(copy, **_connection_options(0))))
+
+
+def _in_memory(source: sqlite3.Connection | None) -> sqlite3.Connection:
+    db = _prepared(sqlite3.connect(":memory:", **_connection_options(0)))
+    if source is not None:
+        source.backup(db)
+        source.close()
+    if not is_current(db, "the database"):
+        for statement in _migration(db, db.execute(VERSIONS).fetchone()[0]):
+            db.execute(statement)
+    return db
+
+
+def _connect_uri(path: str, query: str, timeout: float) -> sqlite3.Connection:
+    quoted = "".join(chr(byte) if chr(byte) in _URI_SAFE else f"%{byte:02x}" for byte in os.fsencode(path))
+    return _prepared(sqlite3.connect(f"file:{quoted}?{query}", uri=True, **_connection_options(timeout)))
+
+
+_URI_SAFE = frozenset("/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+# ---- views ---------------------------------------------------------------------------------------
+
+STATUSES = ("todo", "in-progress", "done")
+TODO, IN_PROGRESS, DONE = range(3)
+
+
+def status_name(value: object) -> str | None:
+    """Return the word for a stored status; None where there is none."""
+    return STATUSES[value] if value in (TODO, IN_PROGRESS, DONE) else None
+
+
+def project_view(row: sqlite3.Row) -> dict:
+    """Return the ProjectView of a project row (contract, data model)."""
+    return {
+        "id": row["id"],
+        "name": row["name"],
+        "created": _stored_time(row["created"]),
+        "updated": _stored_time(row["updated"]),
+    }
+
+
+def task_view(row: sqlite3.Row, project: str, now: int) -> dict:
+    """Return the TaskView of a task row as it stands at `now`, Unix seconds (contract, data model)."""
+    expires = row["lease_expires_at"]
+    agent = row["assigned_agent"]
+    return {
+        "id": row["id"],
+        "project_id": row["project_id"],
+        "project": project,
+        "title": _stored_text(row["title"]),
+        "description": _stored_text(row["content"]),
+        "status": status_name(row["status"]) or STATUSES[TODO],
+        "priority": row["priority"],
+        "tags": _stored_tags(row["tags"]),
+        "assigned_agent": agent,
+        "lease_expires_at": iso_time(expires),
+        "lease_expired": agent is not None and isinstance(expires, int) and expires <= now,
+        "revision": row["revision"],
+        "created": _stored_time(row["created"]),
+        "updated": _stored_time(row["updated"]),
+    }
+
+
+def event_view(row: sqlite3.Row) -> dict:
+    """Return the EventView of an event row (contract, data model)."""
+    return {
+        "id": row["id"],
+        "task_id": row["task_id"],
+        "event": row["event"],
+        "actor": row["actor"],
+        "from_status": status_name(row["from_status"]),
+        "to_status": status_name(row["to_status"]),
+        "metadata": _stored_object(row["metadata"]),
+        "created": _stored_time(row["created"]),
+    }
+
+
+def _stored_text(value: object) -> str:
+    if isinstance(value, bytes):
+        return _text(value)
+    return "" if value is None else str(value)
+
+
+def _stored_tags(value: object) -> list[str]:
+    return [tag for tag in (part.strip() for part in _stored_text(value).split(",")) if tag]
+
+
+def _stored_time(value: object) -> str | None:
+    if value is None:
+        return None
+    text = _stored_text(value)
+    return f"{text[:10]}T{text[11:]}Z" if len(text) == 19 and text[10] == " " else text
+
+
+def _stored_object(value: object) -> dict:
+    try:
+        found = json.loads(_stored_text(value))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def stored_time(seconds: int) -> str:
+    """Return Unix `seconds` as the database writes times: UTC, `YYYY-MM-DD HH:MM:SS`."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+# ---- operations ----------------------------------------------------------------------------------
+# Each takes a Work and the checked arguments, and returns the envelope's `data`.
+
+
+class Work:
+    """What one operation works with: one transaction, one moment, one caller.
+
+    `db` is the connection inside its transaction, `now` the moment in whole Unix seconds, taken
+    once; `agent` the caller's id or None for a person; `project` the row of the project in scope,
+    or None; `config` the settings; `config_changes` what to save when the transaction is through.
+    """
+
+    def __init__(self, db: sqlite3.Connection | None, now: int, agent: str | None) -> None:
+        self.db = db
+        self.now = now
+        self.agent = agent
+        self.project: sqlite3.Row | None = None
+        self.home: Home | None = None
+        self.config_changes: dict = {}
+
+    @property
+    def actor(self) -> str:
+        """Who goes into the event log."""
+        return HUMAN if self.agent is None else self.agent
+
+    def need_agent(self) -> str:
+        """Return the caller's agent id, or raise MissingAgent."""
+        if self.agent is None:
+            raise MissingAgent("an agent id is needed: give --agent ID (argument `agent`), or set TAM_AGENT")
+        return self.agent
+
+    def view(self, task_id: int) -> dict:
+        """Return the TaskView of a task of this transaction, read anew."""
+        return self.view_of(self.row(task_id))
+
+    def view_of(self, row: sqlite3.Row) -> dict:
+        """Return the TaskView of a row that `row` gave."""
+        return task_view(row, row["project"], self.now)
+
+    def row(self, task_id: int) -> sqlite3.Row:
+        """Return the row of a live task in scope; NotFound otherwise (P 4.3)."""
+        row = None
+        if 0 < task_id <= INT64_MAX:
+            row = self.db.execute(GET_TASK, (task_id,)).fetchone()
+        if row is None or row["project"] is None:
+            raise NotFound(f"task {task_id} not found", task_id=task_id)
+        if self.project is not None and row["project_id"] != self.project["id"]:
+            name = self.project["name"]
+            raise NotFound(
+                f"task {task_id} not found in project {name}", task_id=task_id, project=name
+            )
+        return row
+
+    def add_event(self, before: tuple, event: str, to_status: int | None, metadata: dict) -> int:
+        """Append to the log what happened to `before` = (task id, project id, status)."""
+        task_id, project_id, from_status = before
+        cursor = self.db.execute(ADD_EVENT, (
+            task_id, project_id, event, self.actor, from_status, to_status,
+            json.dumps(metadata, ensure_ascii=False), stored_time(self.now),
+        ))
+        return cursor.lastrowid
+
+    def write(self, row: sqlite3.Row, event: str, changes: dict, metadata: dict | None = None) -> dict:
+        """Set columns of a task, count its revision up, log the event; return the new view."""
+        columns = "".join(f"{name} = ?, " for name in changes)
+        self.db.execute(
+            f"UPDATE task SET {columns}revision = revision + 1 WHERE id = ?",
+            (*changes.values(), row["id"]),
+        )
+        before = (row["id"], row["project_id"], row["status"])
+        self.add_event(before, event, changes.get("status", row["status"]), metadata or {})
+        return self.view(row["id"]) if not changes.get("is_deleted") else self._last_view(row)
+
+    def _last_view(self, row: sqlite3.Row) -> dict:
+        return {**self.view_of(row), "revision": row["revision"] + 1, "updated": iso_time(self.now)}
+
+
+HUMAN = "human"
+NO_LEASE = {"assigned_agent": None, "lease_expires_at": None}
+
+
+def holds(row: sqlite3.Row, now: int) -> bool:
+    """Say whether anybody holds a valid lease on the task at `now`."""
+    return row["assigned_agent"] is not None and (row["lease_expires_at"] or 0) > now
+
+
+def _leased_error(row: sqlite3.Row, what_next: str) -> Conflict:
+    until = iso_time(row["lease_expires_at"])
+    return Conflict(
+        f"task {row['id']} is leased by {row['assigned_agent']} until {until}. {what_next}",
+        task_id=row["id"], assigned_agent=row["assigned_agent"], lease_expires_at=until,
+    )
+
+
+def _guard(work: Work, row: sqlite3.Row, args: dict) -> None:
+    """Refuse a write against another agent's valid lease or another revision (P 4.2)."""
+    expected = args.get("if_revision")
+    if expected is not None and expected != row["revision"]:
+        raise Conflict(
+            f"task {row['id']} is at revision {row['revision']}, not {expected}."
+            " Read it again and decide anew",
+            task_id=row["id"], expected=expected, actual=row["revision"],
+        )
+    if work.agent is not None and holds(row, work.now) and row["assigned_agent"] != work.agent:
+        raise _leased_error(row, "Work on another task, or wait until the lease ends")
+
+
+def config_show(work: Work, args: dict) -> dict:
+    home = work.home
+    return {**home.config, "config_file": home.config_file, "home": home.directory}
+
+
+def status(work: Work, args: dict) -> dict:
+    counts = _counts(work)
+    assigned, leased = _leases(work)
+    return {
+        "project": work.project["name"],
+        "counts": {name.replace("-", "_"): counts[number] for number, name in enumerate(STATUSES)},
+        "leased": leased,
+        "unassigned": counts[TODO] + counts[IN_PROGRESS] - assigned,
+        "next": _candidates(work, STATUS_NEXT),
+    }
+
+
+#: How many candidates `status` shows (contract, operations).
+STATUS_NEXT = 5
+
+
+def _counts(work: Work) -> list[int]:
+    found = dict(work.db.execute(COUNTS, (work.project["id"],)).fetchall())
+    return [found.get(number, 0) for number in range(len(STATUSES))]
+
+
+def _leases(work: Work) -> tuple[int, int]:
+    """Return how many open tasks name an agent, and how many of these leases are valid."""
+    return tuple(work.db.execute(COUNT_LEASED, _scope(work)).fetchone())
+
+
+def _scope(work: Work, **more: object) -> dict:
+    return {"project": work.project["id"], "now": work.now, **more}
+
+
+def _views(work: Work, sql: str, parameters: dict) -> list[dict]:
+    name = work.project["name"]
+    return [task_view(row, name, work.now) for row in work.db.execute(sql, parameters)]
+
+
+def _candidates(work: Work, limit: int) -> list[dict]:
+    return _views(work, NEXT_TASKS, _scope(work, limit=limit))
+
+
+# -- projects --
+
+
+def project_list(work: Work, args: dict) -> list[dict]:
+    return [project_view(row) for row in work.db.execute(LIST_PROJECTS)]
+
+
+def project_current(work: Work, args: dict) -> dict:
+    return {"project": project_view(work.project) if work.project else None}
+
+
+def project_add(work: Work, args: dict) -> dict:
+    name = args["name"]
+    row = work.db.execute(ANY_PROJECT, (name,)).fetchone()
+    if row is not None and not row["gone"]:
+        raise Conflict(f"project {name} already exists", project=name)
+    if row is not None:
+        work.db.execute(RESTORE_PROJECT, (row["id"],))
+    else:
+        created = stored_time(work.now)
+        work.db.execute(ADD_PROJECT, (name, created, created))
+    return {"project": project_view(find_project(work.db, name)), "restored": row is not None}
+
+
+def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
+    """Return the row of a live project; NotFound with its name otherwise."""
+    row = db.execute(GET_PROJECT, (name,)).fetchone()
+    if row is None:
+        raise NotFound(
+            f"project {name} not found. `tam project list` shows what there is", project=name
+        )
+    return row
+
+
+def project_use(work: Work, args: dict) -> dict:
+    row = find_project(work.db, args["name"])
+    work.config_changes["current_project"] = row["name"]
+    return {"project": project_view(row)}
+
+
+def project_del(work: Work, args: dict) -> dict:
+    row = find_project(work.db, args["name"])
+    work.db.execute(DELETE_PROJECT, (row["id"],))
+    if work.home.config["current_project"] == row["name"]:
+        work.config_changes["current_project"] = None
+    return {"project": project_view(work.db.execute(PROJECT_BY_ID, (row["id"],)).fetchone())}
+
+
+def project_edit(work: Work, args: dict) -> dict:
+    row, new_name = find_project(work.db, args["name"]), args["new_name"]
+    if new_name == row["name"]:
+        return {"project": project_view(row)}
+    taken = work.db.execute(ANY_PROJECT, (new_name,)).fetchone()
+    if taken is not None:
+        deleted = " (deleted; `tam project add` restores it)" if taken["gone"] else ""
+        raise Conflict(f"project {new_name} already exists{deleted}", project=new_name)
+    work.db.execute(RENAME_PROJECT, (new_name, row["id"]))
+    if work.home.config["current_project"] == row["name"]:
+        work.config_changes["current_project"] = new_name
+    return {"project": project_view(find_project(work.db, new_name))}
+
+
+# -- reading tasks --
+
+
+def task_list(work: Work, args: dict) -> dict:
+    where, parameters = _filters(work, args)
+    limit = clamp_limit(args["limit"])
+    page, page_parameters = _after(work, args.get("cursor"))
+    sql = (
+        f"SELECT {TASK_COLUMNS} FROM task WHERE {where}{page}"
+        f" ORDER BY {CREATED} DESC, id DESC LIMIT :limit"
+    )
+    tasks = _views(work, sql, {**parameters, **page_parameters, "limit": limit + 1})
+    more = len(tasks) > limit
+    del tasks[limit:]
+    return {
+        "tasks": tasks,
+        "count": len(tasks),
+        "total": _total(work, args, where, parameters),
+        "limit": limit,
+        "truncated": more,
+        "next_cursor": tasks[-1]["id"] if more else None,
+    }
+
+
+def clamp_limit(limit: int) -> int:
+    """Return an asked limit within 1..LIMIT_MAX (P 4.1: clamped, no error)."""
+    return min(max(limit, 1), LIMIT_MAX)
+
+
+def _filters(work: Work, args: dict) -> tuple[str, dict]:
+    """Return the WHERE clause of `task list` and its parameters."""
+    where, parameters = ["project_id = :project", LIVE], _scope(work)
+    if args.get("status") is not None:
+        where.append("status = :status")
+        parameters["status"] = STATUSES.index(args["status"])
+    if args.get("priority") is not None:
+        where.append("priority = :priority")
+        parameters["priority"] = args["priority"]
+    if args.get("assigned") == UNASSIGNED:
+        where.append("assigned_agent IS NULL")
+    elif args.get("assigned") is not None:
+        where.append("assigned_agent = :assigned")
+        parameters["assigned"] = work.need_agent() if args["assigned"] == ME else args["assigned"]
+    for number, tag in enumerate(args.get("tag") or ()):
+        where.append(f"instr(',' || tags || ',', :tag{number}) > 0")
+        parameters[f"tag{number}"] = f",{tag},"
+    if args.get("search"):
+        where.append("tam_matches(CAST(title AS BLOB), CAST(content AS BLOB))")
+        work.db.create_function("tam_matches", 2, _matcher(args["search"]))
+    return " AND ".join(where), parameters
+
+
+ME, UNASSIGNED = "me", "unassigned"
+#: Filters whose total the counters know without looking at the tasks.
+COUNTED_FILTERS = ("priority", "assigned", "tag", "search")
+
+
+def _matcher(wanted: str) -> object:
+    needle = fold(wanted)
+
+    def matches(*texts: bytes | None) -> bool:
+        return any(text is not None and needle in fold(_text(text)) for text in texts)
+
+    return matches
+
+
+def fold(text: str) -> str:
+    """Return `text` as it is compared in a search: the same for É and é in any form of writing."""
+    if text.isascii():
+        return text.lower()
+    import unicodedata
+
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+
+
+def _after(work: Work, cursor: int | None) -> tuple[str, dict]:
+    """Return the condition for what comes after the task `cursor` in the order of the list."""
+    if cursor is None:
+        return "", {}
+    row = work.db.execute(
+        f"SELECT {CREATED} AS created FROM task WHERE id = ? AND project_id = ?",
+        (min(max(cursor, 0), INT64_MAX), work.project["id"]),
+    ).fetchone()
+    if row is None:
+        raise Invalid(
+            f"cursor: {cursor} is no cursor of this list; give the next_cursor of an earlier answer",
+            argument="cursor", value=cursor,
+        )
+    clause = f" AND {CREATED} <= :after AND ({CREATED} < :after OR id < :cursor)"
+    return clause, {"after": row["created"], "cursor": cursor}
+
+
+def _total(work: Work, args: dict, where: str, parameters: dict) -> int:
+    if not any(args.get(name) for name in COUNTED_FILTERS):
+        counts = _counts(work)
+        wanted = args.get("status")
+        return sum(counts) if wanted is None else counts[STATUSES.index(wanted)]
+    return work.db.execute(f"SELECT count(*) FROM task WHERE {where}", parameters).fetchone()[0]
+
+
+def task_show(work: Work, args: dict) -> dict:
+    row = work.row(args["id"])
+    events = _event_views(work, "task_id", row["id"], (None, LIMIT_DEFAULT))
+    return {"task": work.view_of(row), "events": events}
+
+
+def task_events(work: Work, args: dict) -> dict:
+    return _events(work, "task_id", work.row(args["id"])["id"], args)
+
+
+def history(work: Work, args: dict) -> dict:
+    return _events(work, "project_id", work.project["id"], args)
+
+
+def _events(work: Work, column: str, key: int, args: dict) -> dict:
+    """Return events oldest first: the newest ones, or with `since` the first ones after it."""
+    limit, since = clamp_limit(args["limit"]), args.get("since")
+    events = _event_views(work, column, key, (since, limit + 1))
+    more = len(events) > limit
+    if more:
+        del events[0 if since is None else limit]
+    count = f"SELECT count(*) FROM task_events WHERE {column} = ?"
+    return {
+        "events": events,
+        "count": len(events),
+        "total": work.db.execute(count, (key,)).fetchone()[0],
+        "limit": limit,
+        "truncated": more,
+        "next_cursor": events[-1]["id"] if events else since or 0,
+    }
+
+
+def _event_views(work: Work, column: str, key: int, page: tuple) -> list[dict]:
+    since, limit = page
+    newest = since is None
+    after = min(max(since or 0, 0), INT64_MAX)
+    rows = work.db.execute(
+        f"SELECT {EVENT_COLUMNS} FROM task_events WHERE {column} = ? AND id > ?"
+        f" ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (key, after, limit),
+    ).fetchall()
+    return [event_view(row) for row in (reversed(rows) if newest else rows)]
+
+
+# -- writing tasks --
+
+
+def task_add(work: Work, args: dict) -> dict:
+    key = args.get("idempotency_key")
+    if key:
+        earlier = work.db.execute(KEYED_TASK, (work.project["id"], key)).fetchone()
+        if earlier is not None:
+            return {"task": work.view(earlier["id"]), "deduplicated": True}
+    task_id = work.db.execute(ADD_TASK, {
+        "title": args["title"],
+        "content": args["description"],
+        "project_id": work.project["id"],
+        "priority": args["priority"],
+        "tags": ",".join(args["tags"]),
+        "idempotency_key": key,
+        "created": stored_time(work.now),
+    }).lastrowid
+    work.add_event((task_id, work.project["id"], None), "created", TODO, {})
+    return {"task": work.view(task_id), "deduplicated": False}
+
+
+def task_update(work: Work, args: dict) -> dict:
+    row = work.row(args["id"])
+    wanted = _wanted_columns(args)
+    if not wanted:
+        raise Invalid(
+            f"nothing to update: give at least one of {', '.join(UPDATABLE)}", allowed=list(UPDATABLE)
+        )
+    _guard(work, row, args)
+    changes = {name: value for name, value in wanted.items() if _differs(row[name], value)}
+    if not changes:
+        return {"task": work.view_of(row)}
+    event = _update_event(row["status"], changes.get("status", row["status"]))
+    fields = [name for name in UPDATABLE if UPDATABLE[name] in changes]
+    return {"task": work.write(row, event, changes, {"fields": fields})}
+
+
+#: Arguments of an update and their columns.
+UPDATABLE = {
+    "title": "title", "description": "content", "status": "status", "priority": "priority",
+    "tags": "tags",
+}
+
+
+def _wanted_columns(args: dict) -> dict:
+    wanted = {
+        column: args[name] for name, column in UPDATABLE.items() if args.get(name) is not None
+    }
+    if "tags" in wanted:
+        wanted["tags"] = ",".join(wanted["tags"])
+    if "status" in wanted:
+        wanted["status"] = STATUSES.index(wanted["status"])
+        if wanted["status"] != IN_PROGRESS:
+            wanted |= NO_LEASE
+    return wanted
+
+
+def _differs(stored: object, wanted: object) -> bool:
+    return stored != wanted and not (stored is None and wanted == "")  # NULL reads as ""
+
+
+def _update_event(before: int, after: int) -> str:
+    if before != DONE and after == DONE:
+        return "completed"
+    return "reopened" if before == DONE and after != DONE else "updated"
+
+
+def task_edit(work: Work, args: dict) -> dict:
+    return task_update(work, args)
+
+
+def task_start(work: Work, args: dict) -> dict:
+    row = work.row(args["id"])
+    if row["status"] == IN_PROGRESS:
+        raise _already(row, "in progress")
+    return task_update(work, {"id": args["id"], "status": STATUSES[IN_PROGRESS]})
+
+
+def _already(row: sqlite3.Row, state: str) -> Conflict:
+    return Conflict(
+        f"Task '{_stored_text(row['title'])}' is already {state}.",
+        task_id=row["id"], status=status_name(row["status"]),
+    )
+
+
+def task_claim(work: Work, args: dict) -> dict:
+    work.need_agent()
+    return {"task": _claim(work, work.row(args["id"]), args)}
+
+
+def _claim(work: Work, row: sqlite3.Row, args: dict) -> dict:
+    if row["status"] == DONE:
+        raise _already(row, "done")
+    metadata: dict = {}
+    if holds(row, work.now) and row["assigned_agent"] != work.agent:
+        if not args.get("force"):
+            raise _leased_error(row, "Claim another task (`tam task next --claim`), or wait for its end")
+        metadata = {"force": True, "previous_agent": row["assigned_agent"]}
+    lease = {
+        "status": IN_PROGRESS,
+        "assigned_agent": work.agent,
+        "lease_expires_at": work.now + args["lease_seconds"],
+    }
+    return work.write(row, "claimed", lease, metadata)
+
+
+def task_heartbeat(work: Work, args: dict) -> dict:
+    agent, row = work.need_agent(), work.row(args["id"])
+    if row["status"] == DONE:
+        raise _already(row, "done")
+    if row["assigned_agent"] != agent:
+        raise _not_holder(row, "Stop working on it, and claim a task anew")
+    lease = {"lease_expires_at": work.now + args["lease_seconds"]}
+    return {"task": work.write(row, "heartbeat", lease)}
+
+
+def _not_holder(row: sqlite3.Row, what_next: str) -> Conflict:
+    holder = row["assigned_agent"]
+    state = f"assigned to {holder}" if holder is not None else "assigned to nobody"
+    return Conflict(
+        f"task {row['id']} is {state}. {what_next}", task_id=row["id"], assigned_agent=holder,
+        lease_expires_at=iso_time(row["lease_expires_at"]), status=status_name(row["status"]),
+    )
+
+
+def task_release(work: Work, args: dict) -> dict:
+    force = args.get("force")
+    if not force:
+        work.need_agent()
+    row = work.row(args["id"])
+    own = row["assigned_agent"] is not None and row["assigned_agent"] == work.agent
+    if not own and not force:
+        raise _not_holder(row, "Only its holder releases it; --force (argument `force`) overrides")
+    changes = dict(NO_LEASE)
+    if row["status"] == IN_PROGRESS:
+        changes["status"] = TODO
+    if all(row[name] == value for name, value in changes.items()):
+        return {"task": work.view_of(row)}
+    metadata = {} if own else {"force": True, "previous_agent": row["assigned_agent"]}
+    return {"task": work.write(row, "released", changes, metadata)}
+
+
+def task_done(work: Work, args: dict) -> dict:
+    row = work.row(args["id"])
+    if row["status"] == DONE:
+        raise _already(row, "done")
+    _guard(work, row, args)
+    return {"task": work.write(row, "completed", {"status": DONE, **NO_LEASE})}
+
+
+def task_next(work: Work, args: dict) -> dict:
+    if args["claim"]:
+        work.need_agent()
+    row = work.db.execute(NEXT_TASKS, _scope(work, limit=1)).fetchone()
+    if row is None:
+        return {"task": None}
+    if args["claim"]:
+        return {"task": _claim(work, work.row(row["id"]), args)}
+    return {"task": task_view(row, work.project["name"], work.now)}
+
+
+def task_del(work: Work, args: dict) -> dict:
+    row = work.row(args["id"])
+    _guard(work, row, args)
+    return {"task": work.write(row, "deleted", {"is_deleted": 1})}
+
+
+# ---- the operation table -------------------------------------------------------------------------
+
+_ONE_LINE = r"^[^\n\r\x0b\x0c\x85\u2028\u2029]*$"
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+_TAG_LIST = {
+    "type": "array",
+    "items": {"type": "string", "minLength": 1, "maxLength": TAG_MAX, "pattern": r"^[^,\x00-\x1f\x7f-\x9f]*$"},
+    "maxItems": TAGS_MAX,
+}
+_NAME = {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": _ONE_LINE}
+_LIMIT_WORDS = f"1 to {LIMIT_MAX}, default {LIMIT_DEFAULT}"
+
+#: Every argument of every operation: its JSON Schema, in the words that all doors show.
+PROPERTIES = {
+    "id": {"type": "integer", "description": "Task id"},
+    "name": {**_NAME, "description": "Project name"},
+    "new_name": {**_NAME, "description": "New project name"},
+    "project": {"type": "string", "maxLength": NAME_MAX, "description": "Project name"},
+    "agent": {
+        "type": "string", "maxLength": AGENT_MAX, "pattern": _NO_CONTROLS,
+        "description": "Your agent id",
+    },
+    "title": {
+        "type": "string", "minLength": 1, "maxLength": TITLE_MAX, "pattern": _ONE_LINE,
+        "description": "One line",
+    },
+    "description": {
+        "type": "string", "maxLength": DESCRIPTION_MAX, "description": 'Context, up to 64 KiB; "" clears',
+    },
+    "status": {"type": "string", "enum": list(STATUSES), "description": "todo, in-progress or done"},
+    "priority": {
+        "type": "integer", "minimum": 1, "maximum": 5, "description": "1 (highest) to 5",
+    },
+    "tags": {**_TAG_LIST, "description": "Replaces all, [] clears"},
+    "tag": {**_TAG_LIST, "description": "All of these"},
+    "assigned": {
+        "type": "string", "maxLength": AGENT_MAX, "description": "Agent id, me or unassigned",
+    },
+    "search": {"type": "string", "description": "Text in title or description, any case"},
+    "limit": {"type": "integer", "default": LIMIT_DEFAULT, "description": _LIMIT_WORDS},
+    "cursor": {"type": "integer", "description": "next_cursor of the page before"},
+    "since": {"type": "integer", "description": "After this event id"},
+    "lease_seconds": {
+        "type": "integer", "minimum": LEASE_MIN, "maximum": LEASE_MAX, "default": LEASE_DEFAULT,
+        "description": f"{LEASE_MIN} to {LEASE_MAX}, default {LEASE_DEFAULT}",
+    },
+    "force": {"type": "boolean", "default": False, "description": "Override another's lease"},
+    "claim": {"type": "boolean", "default": False, "description": "Claim it too; default false"},
+    "if_revision": {"type": "integer", "description": "Conflict if changed since"},
+    "idempotency_key": {
+        "type": "string", "minLength": 1, "maxLength": KEY_MAX,
+        "description": "The same key again returns the same task",
+    },
+}
+_NEW_PRIORITY = {**PROPERTIES["priority"], "default": 3, "description": "1 (highest) to 5, default 3"}
+_NEW_DESCRIPTION = {**PROPERTIES["description"], "default": "", "description": "Context, up to 64 KiB"}
+_NEW_TAGS = {**PROPERTIES["tags"], "default": [], "description": "Labels, lower case"}
+
+
+class Operation:
+    """One row of the table.
+
+    `name` is the envelope's `command`; `tool` the plain tool name or None; `doors` where it is
+    offered; `summary` one line for help and `description` for a model that decides; `properties`
+    and `required` make the JSON Schema; `access` is "none", "read" or "write": which transaction
+    it runs in; `project` is "needs" (one must be resolved), "checks" (a given one must match) or
+    "none"; `agent` is "takes" or "none".
+    """
+
+    access = "read"
+    mutates = False
+    idempotent = False
+    destructive = False
+    tool: str | None = None
+    doors: tuple = ("cli",)
+    title = ""
+    description = ""
+    required: tuple = ()
+    project = "none"
+    agent = "none"
+
+    def __init__(self, name: str, run: object, summary: str, **fields: object) -> None:
+        self.name = name
+        self.run = run
+        self.summary = summary
+        properties = fields.pop("properties", ())
+        self.__dict__.update(fields)
+        self.mutates = fields.get("mutates", self.access == "write")
+        self.properties = self._schemas(properties)
+
+    def _schemas(self, properties: tuple) -> dict:
+        chosen = dict(
+            item if isinstance(item, tuple) else (item, PROPERTIES[item]) for item in properties
+        )
+        for scope in ("project", "agent"):
+            if getattr(self, scope) != "none":
+                chosen[scope] = PROPERTIES[scope]
+        return chosen
+
+    def input_schema(self) -> dict:
+        """Return the JSON Schema of the arguments."""
+        return {
+            "type": "object",
+            "properties": self.properties,
+            "required": list(self.required),
+            "additionalProperties": False,
+        }
+
+    def access_for(self, args: dict) -> str:
+        """Return which transaction these arguments need: `next` without a claim only reads."""
+        return "read" if args.get("claim") is False else self.access
+
+
+_ALL_DOORS = ("cli", "mcp", "tick")
+_ID = ("id",)
+
+#: The one truth of what tam can do. P 5 gives the tool names, P 4 the commands.
+OPERATIONS = {operation.name: operation for operation in (
+    Operation(
+        "status", status, "Show the counts, the leases and what comes next",
+        tool="status", doors=_ALL_DOORS, project="needs", title="Status",
+        description="Look here first: a project's counts, running leases and next 5 tasks.",
+    ),
+    Operation(
+        "project.list", project_list, "List the projects",
+        tool="project_list", doors=_ALL_DOORS, title="List projects",
+        description="Names to pass as project.",
+    ),
+    Operation(
+        "project.current", project_current, "Show the project that commands use",
+        project="current",
+    ),
+    Operation(
+        "project.add", project_add, "Add a project, or restore a deleted one",
+        properties=("name",), required=("name",), access="write",
+    ),
+    Operation(
+        "project.use", project_use, "Make a project the current one",
+        properties=("name",), required=("name",), mutates=True, idempotent=True,
+    ),
+    Operation(
+        "project.del", project_del, "Delete a project; adding it again restores it and its tasks",
+        properties=("name",), required=("name",), access="write", destructive=True,
+    ),
+    Operation(
+        "project.edit", project_edit, "Rename a project",
+        properties=("name", "new_name"), required=("name", "new_name"), access="write",
+    ),
+    Operation(
+        "task.list", task_list, "List tasks, newest first",
+        tool="task_list", doors=_ALL_DOORS, project="needs", agent="takes", title="List tasks",
+        properties=("status", "assigned", "priority", "tag", "search", "limit", "cursor"),
+        description="Find tasks, newest first, descriptions cut short."
+        " When truncated, pass next_cursor as cursor.",
+    ),
+    Operation(
+        "task.show", task_show, "Show one task with its newest events",
+        tool="task_get", doors=_ALL_DOORS, project="checks", title="Show a task",
+        properties=_ID, required=_ID, description="One task whole, with its newest events.",
+    ),
+    Operation(
+        "task.add", task_add, "Add a task",
+        tool="task_create", doors=_ALL_DOORS, project="needs", agent="takes", access="write",
+        title="Create a task", required=("title",),
+        properties=("title", ("description", _NEW_DESCRIPTION), ("priority", _NEW_PRIORITY),
+                    ("tags", _NEW_TAGS), "idempotency_key"),
+        description="Add a task and get it back. With idempotency_key a retry creates nothing twice.",
+    ),
+    Operation(
+        "task.update", task_update, "Change fields of a task",
+        tool="task_update", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
+        title="Change a task", required=_ID, destructive=True, idempotent=True,
+        properties=("id", "title", "description", "status", "priority", "tags", "if_revision"),
+        description="Change only the given fields. On conflict another agent holds it or changed"
+        " it: get it again before you decide.",
+    ),
+    Operation(
+        "task.edit", task_edit, "Change the title of a task",
+        project="checks", agent="takes", access="write",
+        properties=("id", "title"), required=("id", "title"),
+    ),
+    Operation(
+        "task.start", task_start, "Set a task in progress",
+        project="checks", agent="takes", access="write", properties=_ID, required=_ID,
+    ),
+    Operation(
+        "task.claim", task_claim, "Claim a task: it is yours until the lease ends",
+        tool="task_claim", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
+        title="Claim a task", properties=("id", "lease_seconds", "force"), required=_ID,
+        description="Reserve this task for yourself before you work on it."
+        " On conflict take the next task instead.",
+    ),
+    Operation(
+        "task.heartbeat", task_heartbeat, "Renew your lease while you work",
+        tool="task_heartbeat", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
+        title="Renew a lease", properties=("id", "lease_seconds"), required=_ID,
+        description="Extend your lease while you work. On conflict stop: the task is no longer yours.",
+    ),
+    Operation(
+        "task.release", task_release, "Give a claimed task back",
+        tool="task_release", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
+        title="Release a task", properties=("id", "force"), required=_ID, idempotent=True,
+        description="Give back a task you will not finish; it is todo again.",
+    ),
+    Operation(
+        "task.done", task_done, "Mark a task as done",
+        tool="task_complete", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
+        title="Complete a task", properties=("id", "if_revision"), required=_ID, idempotent=True,
+        description="Mark your task done, ending its lease."
+        " On conflict it is done already or another agent's.",
+    ),
+    Operation(
+        "task.next", task_next, "Show the next task to work on; with --claim take it",
+        tool="task_next", doors=_ALL_DOORS, project="needs", agent="takes", access="write",
+        title="Next task", properties=("lease_seconds", "claim"),
+        description="The most urgent free task; with claim true it is yours at once."
+        " task null means nothing to do.",
+    ),
+    Operation(
+        "task.events", task_events, "Show what happened to a task",
+        tool="task_events", doors=_ALL_DOORS, project="checks", title="Task history",
+        properties=("id", "since", "limit"), required=_ID,
+        description="What happened to a task, oldest first.",
+    ),
+    Operation(
+        "task.del", task_del, "Delete a task",
+        project="checks", agent="takes", access="write", destructive=True,
+        properties=("id", "if_revision"), required=_ID,
+    ),
+    Operation(
+        "history", history, "Show what happened in a project",
+        tool="history", doors=("cli", "tick"), project="needs", title="Project history",
+        properties=("since", "limit"),
+        description="What happened in the whole project, oldest first; pass next_cursor as since.",
+    ),
+    Operation("config", config_show, "Show the configuration and the files in use", access="none"),
+)}
+
+
+# ---- call ----------------------------------------------------------------------------------------
+
+
+def _canonical_tags(value: object) -> object:
+    if not isinstance(value, list) or not all(isinstance(tag, str) for tag in value):
+        return value  # the schema says what is wrong with it
+    return list(dict.fromkeys(tag.strip().lower() for tag in value))
+
+
+#: How an argument is written in one way before it is checked (P 2).
+NORMAL_FORMS = {
+    "title": str.strip, "name": str.strip, "new_name": str.strip, "project": str.strip,
+    "tags": _canonical_tags, "tag": _canonical_tags,
+}
+
+
+def checked(operation: Operation, arguments: dict) -> dict:
+    """Return the arguments in normal form, with defaults; Invalid names the first that is wrong."""
+    schema = operation.input_schema()
+    args = {}
+    for name, value in arguments.items():
+        if has_surrogate([name, value]):
+            raise Invalid(
+                f"{printable(name)}: the text is no valid Unicode (bytes that are no UTF-8, or half"
+                " of a surrogate pair). Send it as UTF-8", argument=printable(name),
+            )
+        args[name] = _normal(name, value, schema["properties"].get(name, {}))
+    wrong = violations(schema, args)
+    if wrong:
+        raise _invalid_argument(wrong[0], args)
+    if args.get("agent") == HUMAN:
+        raise Invalid(
+            f'agent: "{HUMAN}" is reserved for people. Choose an id of your own; leave it out to act'
+            " as a person", argument="agent", value=HUMAN,
+        )
+    size = len(args.get("description", "").encode("utf-8"))
+    if size > DESCRIPTION_MAX:
+        raise Invalid(
+            f"description: {size} bytes; at most {DESCRIPTION_MAX} are allowed. Shorten it",
+            argument="description", length=size, limit=DESCRIPTION_MAX,
+        )
+    for name, rule in operation.properties.items():
+        if "default" in rule:
+            args.setdefault(name, rule["default"])
+    return args
+
+
+def _normal(name: str, value: object, rule: dict) -> object:
+    if isinstance(value, float) and rule.get("type") == "integer" and value.is_integer():
+        return int(value)
+    if name in NORMAL_FORMS and (isinstance(value, str) or name in ("tags", "tag")):
+        return NORMAL_FORMS[name](value)
+    return value
+
+
+def _invalid_argument(violation: tuple, args: dict) -> Invalid:
+    pointer, sentence = violation
+    name = printable(pointer[1:].split("/")[0].replace("~1", "/").replace("~0", "~"))
+    details: dict = {"argument": name} if name else {}
+    value = args.get(name)
+    if name in args:
+        details["value"] = value if not isinstance(value, (str, list, dict)) else _shortened(value)
+    if isinstance(value, str):
+        details["length"] = len(value)
+    return Invalid(f"{name}: {sentence}" if name else sentence, **details)
+
+
+def _shortened(value: object) -> str:
+    text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+class Tam:
+    """One opened tam: settings, and one lazily opened database connection. One thread uses it.
+
+    `project` and `agent` are what flags gave (None: not given); then TAM_PROJECT and TAM_AGENT of
+    `env` hold, then (project only) the config (P 4.3). `clock` returns Unix seconds;
+    `busy_timeout` is in seconds. Making one touches nothing on disk.
+    """
+
+    def __init__(
+        self, *, project: str | None = None, agent: str | None = None, env: dict = os.environ,
+        clock: object = time.time, busy_timeout: float = BUSY_TIMEOUT,
+    ) -> None:
+        self.env = env
+        self.clock = clock
+        self.busy_timeout = busy_timeout
+        self._project = project
+        self._agent = agent
+        self._home: Home | None = None
+        self._store: Store | None = None
+
+    def call(self, name: str, arguments: dict) -> object:
+        """Run the operation `name` and return its data: the only way in (contract, operations).
+
+        `arguments` are the operation's properties; `project` and `agent` among them override the
+        defaults. Raises TamError and nothing else: Invalid, NotFound, Conflict, MissingProject,
+        MissingAgent, Busy (safe to retry), Startup, Internal. What it returned is on disk.
+        """
+        operation = OPERATIONS.get(name)
+        if operation is None:
+            raise Invalid(f"there is no operation {printable(name)}", allowed=list(OPERATIONS))
+        return self._guarded(lambda: self._run(operation, arguments))
+
+    def snapshot(self, project: str | None, columns: int = 500) -> dict:
+        """Return what the board and the Tick's state show, read at one moment.
+
+        `columns` caps each of the three columns of tasks. NotFound for an unknown project.
+        """
+        return self._guarded(lambda: self._snapshot(project, columns))
+
+    def data_version(self) -> int:
+        """Return a number that changes when another connection has committed."""
+        return self._guarded(lambda: self.store.data_version())
+
+    def default_project(self) -> str | None:
+        """Return the project in scope: flag, then TAM_PROJECT, then the config; "" counts as given."""
+        explicit = self._explicit_project()
+        return self.config["current_project"] if explicit is None else explicit
+
+    def default_agent(self) -> str | None:
+        """Return the agent: flag, then TAM_AGENT."""
+        return self._agent if self._agent is not None else self.env.get("TAM_AGENT") or None
+
+    @property
+    def home(self) -> Home:
+        """Where tam's files are."""
+        if self._home is None:
+            self._home = Home(self.env)
+        return self._home
+
+    @property
+    def config(self) -> dict:
+        """The five settings (contract, files)."""
+        return self.home.config
+
+    @property
+    def store(self) -> Store:
+        """The database that the config names, opened anew when the config names another."""
+        path = os.path.abspath(os.path.expanduser(self.config["db_file"]))
+        if self._store is None or self._store.path != path:
+            self.close()
+            self._store = Store(path, self.busy_timeout)
+        return self._store
+
+    def set_config(self, **changes: str | None) -> None:
+        """Save settings; None removes one. Raises TamError."""
+        self._guarded(lambda: self.home.save(**changes))
+
+    def log(self, text: str) -> None:
+        """Append a record to the rolling log; never raises."""
+        try:
+            self.home.log(text)
+        except TamError:
+            return  # there is no home, so there is no log
+
+    def close(self) -> None:
+        """Close the database; the object can be used again."""
+        if self._store is not None:
+            self._store.close()
+
+    def _explicit_project(self) -> str | None:
+        return self._project if self._project is not None else self.env.get("TAM_PROJECT") or None
+
+    def _run(self, operation: Operation, arguments: dict) -> object:
+        args = checked(operation, self._with_defaults(operation, arguments))
+        access = operation.access_for(args)
+        work = Work(None, int(self.clock()), args.get("agent") or None)
+        work.home = self.home
+        if access == "none":
+            return operation.run(work, args)
+        with self.store.writing() if access == "write" else self.store.reading() as db:
+            work.db = db
+            work.now = int(self.clock())  # after the wait for the lock
+            work.project = self._project_in_scope(db, operation, args.get("project"))
+            data = operation.run(work, args)
+        if work.config_changes:
+            self.home.save(**work.config_changes)
+        return data
+
+    def _with_defaults(self, operation: Operation, arguments: dict) -> dict:
+        given = {"agent": self.default_agent() if operation.agent != "none" else None}
+        if operation.project == "checks":
+            given["project"] = self._explicit_project()
+        elif operation.project != "none":
+            given["project"] = self.default_project()
+        return {key: value for key, value in given.items() if value is not None} | arguments
+
+    def _project_in_scope(
+        self, db: sqlite3.Connection, operation: Operation, name: str | None
+    ) -> sqlite3.Row | None:
+        if name:
+            return find_project(db, name)
+        if name == "" or operation.project == "needs":
+            raise MissingProject(
+                "a project is needed: give --project NAME (argument `project`), set TAM_PROJECT,"
+                " or choose one with `tam project use NAME`"
+            )
+        return None
+
+    def _snapshot(self, project: str | None, columns: int) -> dict:
+        work = Work(None, int(self.clock()), None)
+        with self.store.reading() as db:
+            work.db = db
+            work.project = find_project(db, project) if project else None
+            return snapshot(work, columns) if project else {**EMPTY_SNAPSHOT}
+
+    def _guarded(self, action: object) -> object:
+        try:
+            return action()
+        except TamError:
+            raise
+        except sqlite3.Error as error:
+            raise self._sql_error(error) from None
+        except OSError as error:
+            raise Internal(f"{error.strerror or error}: {error.filename or self.home.directory}") from None
+        except Exception as error:  # the last line of defence: no caller ever sees a traceback
+            raise self._unexpected(error) from None
+
+    def _sql_error(self, error: sqlite3.Error) -> TamError:
+        if is_busy(error):
+            return busy_error(self.busy_timeout)
+        self.log(f"database error: {error!r}")
+        path = self._store.path if self._store else self.home.directory
+        return Internal(f"the database {path} failed: {error}. Nothing was changed", db_file=path)
+
+    def _unexpected(self, error: Exception) -> Internal:
+        import traceback
+
+        self.log("unexpected error\n" + "".join(traceback.format_exception(error)))
+        return Internal(f"unexpected {type(error).__name__}: {printable(str(error))[:200]}; the log has more")
+
+
+#: What `Tam.snapshot` returns where there is no project.
+EMPTY_SNAPSHOT = {
+    "project": None, "counts": {"todo": 0, "in_progress": 0, "done": 0}, "leased_count": 0,
+    "columns": {name: [] for name in STATUSES}, "leased": [], "next": [], "events": [],
+    "cursor": 0, "next_expiry": None,
+}
+#: How much of each kind a snapshot holds; what is more is behind `task_list` and `history`.
+SNAPSHOT_LEASED, SNAPSHOT_EVENTS = 50, 20
+
+
+def snapshot(work: Work, columns: int) -> dict:
+    """Return the state of the project in scope (see `Tam.snapshot`)."""
+    answer = status(work, {})
+    key = work.project["id"]
+    return {
+        "project": project_view(work.project),
+        "counts": answer["counts"],
+        "leased_count": answer["leased"],
+        "columns": {name: _column(work, number, columns) for number, name in enumerate(STATUSES)},
+        "leased": _views(work, LEASED_TASKS, _scope(work, limit=SNAPSHOT_LEASED)),
+        "next": answer["next"],
+        "events": _event_views(work, "project_id", key, (None, SNAPSHOT_EVENTS)),
+        "cursor": work.db.execute(LAST_EVENT, (key,)).fetchone()[0],
+        "next_expiry": work.db.execute(NEXT_EXPIRY, _scope(work)).fetchone()[0],
+    }
+
+
+def _column(work: Work, status_number: int, limit: int) -> list[dict]:
+    if not limit:
+        return []
+    return _views(work, COLUMN_TASKS, _scope(work, status=status_number, limit=limit))
+
+
+COLUMN_TASKS = (
+    f"SELECT {TASK_COLUMNS} FROM task WHERE project_id = :project AND status = :status AND {LIVE}"
+    f" ORDER BY {CREATED} DESC, id DESC LIMIT :limit"
+)
+
+
+# ---- people's output -----------------------------------------------------------------------------
+
+STATUS_LABELS = {"todo": "⏳ Todo", "in-progress": "🚧 In Progress", "done": "✅ Done"}
+_WORD_COLOURS = {"SUCCESS": "42", "INFO": "44", "ERROR": "41"}
+#: For terminals whose encoding has no box characters.
+_ASCII_BOXES = str.maketrans("╭╮╰╯├┤┬┴┼─│█░…→", "+++++++++-|#.>>")
+
+
+class Paper:
+    """Text for a person, collected and written at once to a descriptor.
+
+    Colour and cutting to the terminal's width happen on a terminal only, colour never with
+    NO_COLOR (contract, output). Text from the store goes through `printable` on its way.
+    """
+
+    def __init__(self, fd: int, env: dict, encoding: str = "utf-8") -> None:
+        self.fd = fd
+        self.encoding = encoding
+        terminal = os.isatty(fd)
+        self.colour = terminal and not env.get("NO_COLOR")
+        self.width = _terminal_width(fd) if terminal else None
+        self._parts: list[str] = []
+
+    def line(self, text: str = "") -> None:
+        """Add a line as it stands."""
+        self._parts.append(text + "\n")
+
+    def word(self, word: str, message: str) -> None:
+        """Add a line that begins with SUCCESS, INFO or ERROR on its colour."""
+        mark = f"\x1b[1;{_WORD_COLOURS[word]}m{word}\x1b[0m" if self.colour else word
+        self.line(f"{mark} {printable(message)}")
+
+    def success(self, message: str) -> None:
+        """Add a success line."""
+        self.word("SUCCESS", message)
+
+    def info(self, message: str) -> None:
+        """Add a note."""
+        self.word("INFO", message)
+
+    def table(self, headers: tuple, rows: list[tuple], wide: int) -> None:
+        """Add a table with rounded corners; on a terminal column `wide` is cut to fit."""
+        cells = [headers] + [tuple(printable(str(cell)) for cell in row) for row in rows]
+        widths = [max(cell_width(row[column]) for row in cells) for column in range(len(headers))]
+        if self.width is not None:
+            room = self.width - sum(widths) - 3 * len(widths) - 1
+            widths[wide] = max(widths[wide] + min(room, 0), cell_width(headers[wide]), 8)
+        bars = ["─" * (width + 2) for width in widths]
+        self.line(f"╭{'┬'.join(bars)}╮")
+        self._row(headers, widths)
+        self.line(f"├{'┼'.join(bars)}┤")
+        for row in cells[1:]:
+            self._row(row, widths)
+        self.line(f"╰{'┴'.join(bars)}╯")
+
+    def write(self) -> None:
+        """Write what was collected (OSError)."""
+        text = "".join(self._parts)
+        self._parts.clear()
+        try:
+            data = text.encode(self.encoding)
+        except UnicodeEncodeError:
+            data = text.translate(_ASCII_BOXES).encode(self.encoding, "replace")
+        write_all(self.fd, data)
+
+    def _row(self, row: tuple, widths: list[int]) -> None:
+        self.line("│" + "│".join(f" {pad(cell, width)} " for cell, width in zip(row, widths)) + "│")
+
+
+def _terminal_width(fd: int) -> int | None:
+    try:
+        return os.get_terminal_size(fd).columns or None
+    except OSError:
+        return None
+
+
+def _people_time(text: str | None) -> str:
+    return (text or "").replace("T", " ").removesuffix("Z")
+
+
+def _name_of(data: dict, key: str = "task") -> str:
+    return data["task"]["title"] if key == "task" else data["project"]["name"]
+
+
+def show_config(paper: Paper, data: dict, args: dict) -> None:
+    width = max(map(len, data))
+    for key, value in data.items():
+        paper.line(f"{key:<{width}}  {printable(value) if value is not None else '(not set)'}")
+
+
+def show_status(paper: Paper, data: dict, args: dict) -> None:
+    counts = data["counts"]
+    paper.info(f"Current project: {data['project']}")
+    total = sum(counts.values())
+    paper.line(f"  {_bar(counts['done'], total)}  {counts['done']} of {total} done")
+    for name, label in STATUS_LABELS.items():
+        paper.line(f"  {pad(label, 16)}{counts[name.replace('-', '_')]:>6}")
+    paper.line(f"  {pad('Leased', 16)}{data['leased']:>6}")
+    paper.line(f"  {pad('Unassigned', 16)}{data['unassigned']:>6}")
+    if data["next"]:
+        paper.line("  Next:")
+    for task in data["next"]:
+        paper.line(_short_line(paper, task))
+
+
+BAR_CELLS = 30
+
+
+def _bar(part: int, whole: int) -> str:
+    filled = BAR_CELLS * part // whole if whole else 0
+    return "█" * filled + "░" * (BAR_CELLS - filled)
+
+
+def _short_line(paper: Paper, task: dict) -> str:
+    line = f"    #{task['id']}  P{task['priority']}  {printable(task['title'])}"
+    return line if paper.width is None else fit(line, paper.width)
+
+
+def show_projects(paper: Paper, data: list, args: dict) -> None:
+    if not data:
+        paper.line("No projects found. Use `tam project add` to add a project.")
+        return
+    rows = [
+        (project["name"], _people_time(project["created"]), _people_time(project["updated"]))
+        for project in data
+    ]
+    paper.table(("Project", "Created", "Updated"), rows, wide=0)
+
+
+def show_current(paper: Paper, data: dict, args: dict) -> None:
+    if data["project"] is None:
+        paper.info("No current project set. Use `tam project use <name>` to set a project.")
+    else:
+        paper.info(f"Current project: {data['project']['name']}")
+
+
+def show_project_added(paper: Paper, data: dict, args: dict) -> None:
+    name = data["project"]["name"]
+    paper.success(f"Project '{name}' {'restored' if data['restored'] else 'added'} successfully.")
+    paper.info(f"Use `tam project use {name}` to switch to this project.")
+
+
+def show_project_used(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Project '{data['project']['name']}' switched successfully.")
+
+
+def show_project_deleted(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Project '{data['project']['name']}' deleted successfully.")
+
+
+def show_project_edited(paper: Paper, data: dict, args: dict) -> None:
+    old, new = args["name"].strip(), data["project"]["name"]
+    if old == new:
+        paper.info("Project name is the same, no changes made.")
+    else:
+        paper.success(f"Project '{old}' updated to '{new}' successfully.")
+
+
+def show_tasks(paper: Paper, data: dict, args: dict) -> None:
+    if not data["tasks"]:
+        paper.info("No tasks found. Use `tam task add` to add a task.")
+        return
+    paper.info(f"Current project: {data['tasks'][0]['project']}")
+    rows = [
+        (task["id"], task["title"], STATUS_LABELS[task["status"]],
+         _people_time(task["created"]), _people_time(task["updated"]))
+        for task in data["tasks"]
+    ]
+    paper.table(("ID", "Title", "Status", "Created", "Updated"), rows, wide=1)
+    if data["truncated"]:
+        paper.info(f"{data['count']} of {data['total']} shown; go on with --cursor {data['next_cursor']}.")
+
+
+def show_task(paper: Paper, data: dict, args: dict) -> None:
+    task = data["task"]
+    _card(paper, task)
+    if task["description"]:
+        paper.line()
+        for line in task["description"].splitlines():
+            paper.line(f"  {printable(line)}")
+    paper.line()
+    show_events(paper, data, args)
+
+
+def _card(paper: Paper, task: dict) -> None:
+    paper.line(f"#{task['id']}  {printable(task['title'])}")
+    facts = {
+        "Project": task["project"],
+        "Status": STATUS_LABELS[task["status"]],
+        "Priority": f"{task['priority']} (1 is highest)",
+        "Tags": ", ".join(task["tags"]),
+        "Lease": _lease_words(task),
+        "Revision": task["revision"],
+        "Created": _people_time(task["created"]),
+        "Updated": _people_time(task["updated"]),
+    }
+    for name, value in facts.items():
+        if value != "":
+            paper.line(f"  {pad(name, 10)}{printable(str(value))}")
+
+
+def _lease_words(task: dict) -> str:
+    if task["assigned_agent"] is None:
+        return ""
+    state = "expired" if task["lease_expired"] else "until"
+    return f"{task['assigned_agent']}, {state} {_people_time(task['lease_expires_at'])}".rstrip()
+
+
+def show_events(paper: Paper, data: dict, args: dict) -> None:
+    if not data["events"]:
+        paper.info("No events.")
+    for event in data["events"]:
+        move = ""
+        if event["from_status"] != event["to_status"]:
+            move = f"{event['from_status'] or ''} → {event['to_status'] or ''}".strip()
+        details = ", ".join(f"{key}: {value}" for key, value in event["metadata"].items())
+        words = f"{pad(event['event'], 10)} #{event['task_id']:<5} {pad(event['actor'], 14)} {move}  {details}"
+        paper.line(f"  {_people_time(event['created'])}  {printable(words.rstrip())}")
+    if data.get("truncated"):
+        paper.info(f"{data['count']} of {data['total']} shown; go on with --since {data['next_cursor']}.")
+
+
+def show_added(paper: Paper, data: dict, args: dict) -> None:
+    if data["deduplicated"]:
+        paper.info(f"Task '{_name_of(data)}' is there already (#{data['task']['id']}).")
+    else:
+        paper.success(f"Task '{_name_of(data)}' added successfully.")
+
+
+def show_updated(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Task '{data['task']['id']}' updated successfully.")
+
+
+def show_started(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Task '{data['task']['id']}' started successfully.")
+
+
+def show_done(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Task '{data['task']['id']}' marked as done successfully.")
+
+
+def show_deleted(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Task '{data['task']['id']}' deleted successfully.")
+
+
+def show_claimed(paper: Paper, data: dict, args: dict) -> None:
+    until = _people_time(data["task"]["lease_expires_at"])
+    paper.success(f"Task '{_name_of(data)}' claimed by {data['task']['assigned_agent']} until {until}.")
+    _card(paper, data["task"])
+
+
+def show_heartbeat(paper: Paper, data: dict, args: dict) -> None:
+    until = _people_time(data["task"]["lease_expires_at"])
+    paper.success(f"Task '{data['task']['id']}' leased until {until}.")
+
+
+def show_released(paper: Paper, data: dict, args: dict) -> None:
+    paper.success(f"Task '{data['task']['id']}' released successfully.")
+
+
+def show_next(paper: Paper, data: dict, args: dict) -> None:
+    if data["task"] is None:
+        paper.info("No task to do: all are done or leased.")
+    elif args.get("claim"):
+        show_claimed(paper, data, args)
+    else:
+        _card(paper, data["task"])
+
+
+# ---- command line --------------------------------------------------------------------------------
+
+
+class Command:
+    """One command: the words that call it, and how its arguments become an operation's.
+
+    `words` are group and word, `alias` a short second word; `positionals` name properties that
+    stand without a flag; `show` prints the data for people; `legacy` commands of tam 1.0.13 fail
+    with 1 for people, as they did.
+    """
+
+    def __init__(self, words: str, operation: str, show: object, **fields: object) -> None:
+        self.words = tuple(words.split())
+        self.operation = OPERATIONS[operation]
+        self.show = show
+        self.alias: str | None = fields.get("alias")
+        self.positionals: tuple = fields.get("positionals", ())
+        self.legacy: bool = fields.get("legacy", False)
+        self.examples: tuple = fields.get("examples", ())
+
+
+COMMANDS = (
+    Command("project list", "project.list", show_projects, alias="l", legacy=True,
+            examples=("tam project", "tam project list --json")),
+    Command("project add", "project.add", show_project_added, alias="a", legacy=True,
+            positionals=("name",), examples=("tam project add website",)),
+    Command("project use", "project.use", show_project_used, alias="u", legacy=True,
+            positionals=("name",), examples=("tam project use website",)),
+    Command("project current", "project.current", show_current, alias="c", legacy=True,
+            examples=("tam project current --json",)),
+    Command("project edit", "project.edit", show_project_edited, alias="e", legacy=True,
+            positionals=("name", "new_name"), examples=("tam project edit website site",)),
+    Command("project del", "project.del", show_project_deleted, alias="d", legacy=True,
+            positionals=("name",), examples=("tam project del website",)),
+    Command("task list", "task.list", show_tasks, alias="l", legacy=True, examples=(
+        "tam task", "tam task list --status todo --tag bug --json",
+        "tam task list --assigned me --agent agent-a --json")),
+    Command("task add", "task.add", show_added, alias="a", legacy=True, positionals=("title",),
+            examples=('tam task add "Fix login"',
+                      'tam task add "Fix login" --priority 1 --tag bug --idempotency-key fix-login',
+                      'tam task add "Fix login" --description-file notes.md --json')),
+    Command("task show", "task.show", show_task, positionals=("id",),
+            examples=("tam task show 12 --json",)),
+    Command("task edit", "task.edit", show_updated, alias="e", legacy=True,
+            positionals=("id", "title"), examples=('tam task edit 12 "Fix the login page"',)),
+    Command("task update", "task.update", show_updated, positionals=("id",), examples=(
+        "tam task update 12 --priority 1 --tags bug,backend --json",
+        "tam task update 12 --status todo --if-revision 3 --json")),
+    Command("task start", "task.start", show_started, legacy=True, positionals=("id",),
+            examples=("tam task start 12",)),
+    Command("task done", "task.done", show_done, legacy=True, positionals=("id",),
+            examples=("tam task done 12", "tam task done 12 --agent agent-a --json")),
+    Command("task del", "task.del", show_deleted, alias="d", legacy=True, positionals=("id",),
+            examples=("tam task del 12",)),
+    Command("task next", "task.next", show_next,
+            examples=("tam task next --json", "tam task next --claim --agent agent-a --json")),
+    Command("task claim", "task.claim", show_claimed, positionals=("id",),
+            examples=("tam task claim 12 --agent agent-a --lease 1800 --json",)),
+    Command("task heartbeat", "task.heartbeat", show_heartbeat, positionals=("id",),
+            examples=("tam task heartbeat 12 --agent agent-a --json",)),
+    Command("task release", "task.release", show_released, positionals=("id",),
+            examples=("tam task release 12 --agent agent-a --json",)),
+    Command("task events", "task.events", show_events, positionals=("id",),
+            examples=("tam task events 12 --json", "tam task events 12 --since 40 --json")),
+    Command("status", "status", show_status, examples=("tam status --project website --json",)),
+    Command("history", "history", show_events,
+            examples=("tam history --json", "tam history --since 40 --limit 50 --json")),
+    Command("config", "config", show_config, legacy=True, examples=("tam config",)),
+)
+
+#: Groups of commands, with their aliases and what they are for; `list` is each one's default.
+GROUPS = {"project": ("p", "Manage projects"), "task": ("t", "Manage tasks")}
+#: Commands that are programs of their own: (module, leading words, what for).
+PROGRAMS = {
+    "mcp": ("tam_mcp", "Serve the tools to an MCP client over standard input and output"),
+    "tick": ("tam_tick", "Run the board as a Tick; `tick host` and `tick check` test Ticks"),
+}
+#: Where a flag is not the property's own name. A plural one takes a comma-separated list.
+FLAGS = {
+    ("task.add", "tags"): ("--tag",),
+    "lease_seconds": ("--lease",),
+    "since": ("--since", "--cursor"),
+}
+ENVIRONMENT = """\
+environment:
+  TAM_PROJECT  the project, where --project is not given
+  TAM_AGENT    the agent id, where --agent is not given
+  TAM_HOME     the directory of tam's files, instead of ~/.tam
+  NO_COLOR     no colour, if set to anything
+"""
+EXIT_CODES = """\
+exit codes:
+  0  done            2  the command line is wrong     4  conflict: another's lease,
+  1  invalid value,  3  no such task or project          a taken name, a newer revision
+     missing project or agent, or an internal error
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with errors as exceptions: the caller decides where they go."""
+
+    def error(self, message: str) -> None:
+        raise Usage(f"{message}. See `{self.prog} -h`", usage=self.format_usage().strip())
+
+
+def strict_integer(text: str) -> int:
+    """Return an argument as an integer; argparse reports what is none."""
+    if not re.fullmatch(r"[+-]?[0-9]+", text):
+        raise argparse.ArgumentTypeError(f"{printable(text)!r} is no integer")
+    # Beyond any stored number all values are alike, and int() refuses absurdly many digits.
+    return int(text) if len(text) < 40 else (INT64_MAX + 1) * (-1 if text[0] == "-" else 1)
+
+
+def _tag_list(text: str) -> list[str]:
+    return [tag for tag in text.split(",") if tag.strip()]
+
+
+def _add_globals(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("options of every command")
+    group.add_argument("--json", action="store_true", help="print one JSON envelope")
+    group.add_argument("--project", metavar="NAME", help="the project (else TAM_PROJECT, else the current one)")
+    group.add_argument("--agent", metavar="ID", help="your agent id (else TAM_AGENT); without one you are a person")
+
+
+def command_parser(command: Command) -> argparse.ArgumentParser:
+    """Return the parser of one command, made from its operation's schema."""
+    operation = command.operation
+    parser = Parser(
+        prog="tam " + " ".join(command.words), description=operation.summary + ".",
+        epilog="examples:\n" + "".join(f"  {example}\n" for example in command.examples)
+        + "\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    for name in command.positionals:
+        kind = strict_integer if operation.properties[name]["type"] == "integer" else str
+        parser.add_argument(name, metavar=name.upper(), type=kind,
+                            help=operation.properties[name]["description"])
+    for name, rule in operation.properties.items():
+        if name not in command.positionals and name not in ("project", "agent"):
+            _add_option(parser, operation, name, rule)
+    _add_globals(parser)
+    return parser
+
+
+def flags_of(operation: Operation, name: str) -> tuple:
+    """Return the flags of a property."""
+    return FLAGS.get((operation.name, name)) or FLAGS.get(name) or ("--" + name.replace("_", "-"),)
+
+
+def _add_option(parser: argparse.ArgumentParser, operation: Operation, name: str, rule: dict) -> None:
+    flags = flags_of(operation, name)
+    options: dict = {"dest": name, "default": argparse.SUPPRESS, "help": rule["description"]}
+    if rule["type"] == "boolean":
+        options["action"] = "store_true"
+    elif rule["type"] == "integer":
+        options |= {"type": strict_integer, "metavar": "N"}
+    elif rule["type"] == "array" and flags[0].endswith("s"):
+        options |= {"type": _tag_list, "metavar": "A,B", "help": 'comma-separated; replaces all, "" clears'}
+    elif rule["type"] == "array":
+        options |= {"action": "append", "metavar": "TAG", "help": "may be repeated"}
+    else:
+        options["metavar"] = "TEXT"
+    parser.add_argument(*flags, **options)
+    if name == "description":
+        options |= {"dest": "description_file", "metavar": "PATH", "help": "read the description from a file"}
+        parser.add_argument("--description-file", **options)
+
+
+class Line:
+    """A command line, taken apart as far as its command: globals before it, the words, the rest."""
+
+    VALUED = ("--project", "--agent")
+
+    def __init__(self, argv: list[str]) -> None:
+        self.before: list[str] = []
+        self.words: list[str] = []
+        self.command: Command | None = None
+        self.rest = list(argv)
+        self._take_words()
+
+    @property
+    def json(self) -> bool:
+        """Whether --json was asked for, however wrong the rest is."""
+        end = self.rest.index("--") if "--" in self.rest else len(self.rest)
+        return "--json" in self.before or "--json" in self.rest[:end]
+
+    def _take_words(self) -> None:
+        while self.rest and self.command is None:
+            word = self.rest[0]
+            if word == "--json" or word.startswith(tuple(f"{flag}=" for flag in self.VALUED)):
+                self.before.append(self.rest.pop(0))
+            elif word in self.VALUED and len(self.rest) > 1:
+                self.before += [self.rest.pop(0), self.rest.pop(0)]
+            elif word.startswith("-") or not self._take_word(word):
+                break
+        if self.command is None and self.words in (["project"], ["task"]) and not self._unclear():
+            self.command = _find_command((self.words[0], "list"))
+
+    def _take_word(self, word: str) -> bool:
+        if not self.words:
+            name = next((name for name, (alias, _) in GROUPS.items() if word in (name, alias)), word)
+            known = name in GROUPS or name in PROGRAMS or name in EXTRAS
+            self.command = _find_command((name,))
+        else:
+            name = word
+            self.command = _find_command((self.words[0], name))
+            known = False
+        if known or self.command is not None:
+            self.words.append(name)
+            self.rest.pop(0)
+        return known and name in GROUPS or self.command is not None
+
+    def _unclear(self) -> bool:
+        return bool(self.rest) and (not self.rest[0].startswith("-") or self.rest[0] in ("-h", "--help"))
+
+
+def _find_command(words: tuple) -> Command | None:
+    for command in COMMANDS:
+        if command.words == words or command.words[:-1] + (command.alias,) == words:
+            return command
+    return None
+
+
+def utf8_argument(text: str) -> str:
+    """Return an argument as the UTF-8 that its bytes are, whatever the locale took them for."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def success(command: str, data: object, project: str | None, agent: str | None) -> bytes:
+    """Return the envelope of a success as one line of bytes (P 3.1)."""
+    meta = {"project": project, "agent": agent}
+    return encode_json({"ok": True, "schema": SCHEMA, "command": command, "data": data, "meta": meta}) + b"\n"
+
+
+def failure(command: str, error: TamError) -> bytes:
+    """Return the envelope of a failure as one line of bytes (P 3.2)."""
+    name = "startup" if isinstance(error, Startup) else command
+    envelope = {"ok": False, "schema": SCHEMA, "command": name, "error": error.as_dict()}
+    try:
+        return encode_json(envelope) + b"\n"
+    except BadJSON:  # a lone surrogate in what was quoted back: say it in escapes
+        return json.dumps(envelope, default=str, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+def write_stdout(data: bytes) -> None:
+    """Write to standard output (OSError)."""
+    write_all(1, data)
+
+
+def write_stderr(data: bytes) -> None:
+    """Write to standard error, which may be closed or full: there is nowhere else to say so."""
+    try:
+        write_all(2, data)
+    except OSError:
+        return
+
+
+def report(error: TamError, command: str, as_json: bool) -> None:
+    """Tell of a failure on standard error, as an envelope or in words."""
+    if as_json:
+        write_stderr(failure(command, error))
+        return
+    paper = _paper(2)
+    paper.word("ERROR", error.message)
+    try:
+        paper.write()
+    except OSError:
+        return  # as in write_stderr
+
+
+def _paper(fd: int) -> Paper:
+    stream = sys.stdout if fd == 1 else sys.stderr
+    return Paper(fd, os.environ, getattr(stream, "encoding", None) or "utf-8")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line `argv` (default: the process's own); return the exit status (P 3.2)."""
+    argv = [utf8_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
+    try:
+        _hold_descriptors()
+        return _dispatch(argv)
+    except BrokenPipeError:  # `tam task list | head -1`: the reader has seen enough
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        report(Internal(f"the command was carried out, but its answer cannot be written: {error}"), "output", False)
+        return 1
+
+
+def _hold_descriptors() -> None:
+    # A closed standard stream would hand its number to the next file that is opened, and the
+    # answer would be written into that file.
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _dispatch(argv: list[str]) -> int:
+    if argv and argv[0] in PROGRAMS:  # protocols start fast, and have options of their own
+        return _run_program(argv[0], argv[1:])
+    line = Line(argv)
+    if line.words and line.words[0] in PROGRAMS:
+        return _run_program(line.words[0], line.before + line.rest)
+    name = line.command.operation.name if line.command else ".".join(line.words) or "tam"
+    try:
+        if line.command is None:
+            return _without_command(line)
+        return _run_command(line.command, line.before + line.rest)
+    except TamError as error:
+        report(error, name, line.json)
+        legacy = line.command is not None and line.command.legacy and not line.json
+        return 1 if legacy and not isinstance(error, Usage) else error.exit_status
+
+
+def _run_command(command: Command, argv: list[str]) -> int:
+    parsed = vars(command_parser(command).parse_args(argv))
+    as_json, project, agent = (parsed.pop(name) for name in ("json", "project", "agent"))
+    _read_description(parsed)
+    tam = Tam(project=project, agent=agent)
+    try:
+        if as_json:
+            data = tam.call(command.operation.name, parsed)
+            write_stdout(success(command.operation.name, data, tam.default_project() or None,
+                                 tam.default_agent() or None))
+        else:
+            paper = _paper(1)
+            command.show(paper, _call_for_people(tam, command, parsed), parsed)
+            paper.write()
+    finally:
+        tam.close()
+    return 0
+
+
+def _call_for_people(tam: Tam, command: Command, args: dict) -> object:
+    data = tam.call(command.operation.name, args)
+    if command.operation.name != "task.list" or "limit" in args:
+        return data
+    # People's list is whole, as it was in 1.0.13; agents page through it.
+    while data["truncated"]:
+        page = tam.call("task.list", {**args, "limit": LIMIT_MAX, "cursor": data["next_cursor"]})
+        data = {**page, "tasks": data["tasks"] + page["tasks"]}
+    return data
+
+
+def _read_description(args: dict) -> None:
+    path = args.pop("description_file", None)
+    if path is not None and "description" in args:
+        raise Usage("give --description or --description-file, not both")
+    if path is None and args.get("description") == "-":
+        args["description"] = _decoded(sys.stdin.buffer if sys.stdin else None, "standard input")
+    elif path is not None:
+        try:
+            with open(path, "rb") as file:
+                args["description"] = _decoded(file, path)
+        except OSError as error:
+            raise Invalid(f"description: cannot read {printable(path)}: {error.strerror}", argument="description") from None
+
+
+def _decoded(file: object, name: str) -> str:
+    data = file.read(MAX_LINE) if file else b""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(
+            f"description: {printable(name)} is no UTF-8 text ({error.reason} at byte {error.start})",
+            argument="description",
+        ) from None
+
+
+def _run_program(word: str, argv: list[str]) -> int:
+    module_name = PROGRAMS[word][0]
+    try:
+        module = __import__(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        missing = Internal(
+            f"`tam {word}` needs {module_name}.py beside {os.path.abspath(__file__)}: copy it there,"
+            " or install tam-agent", missing_file=f"{module_name}.py",
+        )
+        report(missing, word, "--json" in argv)
+        return missing.exit_status
+    return module.main(argv)
+
+
+def _without_command(line: Line) -> int:
+    if line.words and line.words[0] in EXTRAS:
+        return EXTRAS[line.words[0]](line.rest)
+    first = line.rest[0] if line.rest else ""
+    if first in ("-i", "--interactive") and not line.words:
+        return _run_program("tick", ["--board"] + line.before + line.rest[1:])
+    if first in ("-V", "--version") and not line.words:
+        return _say(f"tam {VERSION}\n")
+    if first in ("", "-h", "--help", "help"):
+        return _say(group_help(line.words[0]) if line.words else top_help())
+    prog = " ".join(["tam", *line.words])
+    raise Usage(f"unknown {'option' if first.startswith('-') else 'command'} {printable(first)!r}. See `{prog} -h`")
+
+
+def _say(text: str) -> int:
+    paper = _paper(1)
+    paper.line(text.rstrip("\n"))
+    paper.write()
+    return 0
+
+
+def group_help(group: str) -> str:
+    """Return the help page of `tam project` or `tam task`."""
+    alias, purpose = GROUPS[group]
+    return (
+        f"{purpose}; `tam {group}` alone lists them.\n\n"
+        f"usage: tam {group} COMMAND [ARGUMENT…] (short: tam {alias} …)\n\n"
+        f"commands:\n{_command_lines(group)}\n"
+        f"`tam {group} COMMAND -h` tells a command's arguments, with examples.\n\n"
+        f"{ENVIRONMENT}\n{EXIT_CODES}"
+    )
+
+
+def top_help() -> str:
+    """Return the help page of `tam`."""
+    groups = "\n".join(
+        f"{name} (short: {alias}): {purpose.lower()}\n{_command_lines(name)}"
+        for name, (alias, purpose) in GROUPS.items()
+    )
+    others = [(command.words[0], command.operation.summary) for command in COMMANDS if len(command.words) == 1]
+    others += [(name, purpose) for name, (_, purpose) in PROGRAMS.items()]
+    others += [(name, run.__doc__.split("\n")[0].rstrip(".")) for name, run in EXTRAS.items()]
+    return (
+        f"tam {VERSION}: a task manager for coding agents and the people beside them.\n\n"
+        "usage: tam [--json] [--project NAME] [--agent ID] COMMAND [ARGUMENT…]\n"
+        "       tam -i | --interactive    open the board\n"
+        "       tam -V | --version        print the version\n\n"
+        f"{groups}\n"
+        f"everything else:\n{_aligned(others)}\n"
+        "examples:\n"
+        "  tam project add website\n"
+        '  tam task add "Fix login" --project website --priority 1\n'
+        "  tam task next --claim --project website --agent agent-a --json\n"
+        "  tam task done 1 --agent agent-a --json\n\n"
+        "`tam COMMAND -h` tells more. With --json every answer is one JSON envelope: on standard\n"
+        "output where it worked, on standard error where it did not.\n\n"
+        f"{ENVIRONMENT}\n{EXIT_CODES}"
+    )
+
+
+def _command_lines(group: str) -> str:
+    chosen = [command for command in COMMANDS if command.words[0] == group and len(command.words) == 2]
+    return _aligned([
+        (command.words[1] + (f", {command.alias}" if command.alias else ""), command.operation.summary)
+        for command in chosen
+    ])
+
+
+def _aligned(rows: list[tuple]) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "".join(f"  {name:<{width}}  {text}\n" for name, text in rows)
+
+
+def guide(argv: list[str]) -> int:
+    """Print the guide for agents (llms.txt)."""
+    import sysconfig
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    for directory in (here, os.path.join(sysconfig.get_path("data"), "share", "tam-agent")):
+        path = os.path.join(directory, "llms.txt")
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                write_stdout(file.read())
+            return 0
+    raise Internal(
+        "llms.txt is not beside tam.py: it comes with the distribution tam-agent and stands at the"
+        " top of tam's source tree. `tam -h` tells the commands", missing_file="llms.txt",
+    )
+
+
+def completion(argv: list[str]) -> int:
+    """Print the completion script for a shell: bash, zsh or fish."""
+    parser = Parser(prog="tam completion", description=completion.__doc__, allow_abbrev=False)
+    parser.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
+    shell = parser.parse_args(argv).shell
+    if shell not in COMPLETIONS:
+        raise Invalid(f"shell: {printable(shell)!r} is not one of {', '.join(COMPLETIONS)}")
+    return _say(COMPLETIONS[shell]())
+
+
+def _completion_words() -> dict[str, list[str]]:
+    """Return what may follow each command path, from the very parsers that will read it."""
+    top = [*GROUPS, *(command.words[0] for command in COMMANDS if len(command.words) == 1), *PROGRAMS, *EXTRAS]
+    words = {"": sorted(top) + ["--interactive", "--version", "--help"]}
+    for group in GROUPS:
+        words[group] = [command.words[1] for command in COMMANDS if command.words[0] == group]
+    for command in COMMANDS:
+        actions = command_parser(command)._actions
+        words[" ".join(command.words)] = [flag for action in actions for flag in action.option_strings if len(flag) > 2]
+    words["completion"] = list(COMPLETIONS)
+    return words
+
+
+def _bash_completion() -> str:
+    cases = "".join(
+        f'    "{path}") words="{" ".join(words)}" ;;\n' for path, words in _completion_words().items()
+    )
+    return f"""\
+# bash completion for tam: put this into ~/.bashrc:  eval "$(tam completion bash)"
+_tam() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" path="" word words=""
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "$word" in -*) ;; *) path="${{path:+$path }}$word" ;; esac
+  done
+  path="$(printf '%s' "$path" | cut -d' ' -f1-2)"
+  path="${{path/#p /project }}"; path="${{path/#t /task }}"
+  case "$path" in
+{cases}    task\\ *|project\\ *|status*|history*) words="--json --project --agent --help" ;;
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}}
+complete -F _tam tam
+"""
+
+
+def _zsh_completion() -> str:
+    return (
+        '# zsh completion for tam: put this into ~/.zshrc:  eval "$(tam completion zsh)"\n'
+        "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
+        + _bash_completion()
+    )
+
+
+def _fish_completion() -> str:
+    lines = ["# fish completion for tam: tam completion fish > ~/.config/fish/completions/tam.fish",
+             "complete -c tam -f"]
+    for path, words in _completion_words().items():
+        seen = " ".join(path.split()) or ""
+        test = "__fish_use_subcommand" if not seen else " && ".join(
+            f"__fish_seen_subcommand_from {word}" for word in seen.split())
+        for word in words:
+            target = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+            lines.append(f"complete -c tam -n '{test}' {target}")
+    return "\n".join(lines)
+
+
+COMPLETIONS = {"bash": _bash_completion, "zsh": _zsh_completion, "fish": _fish_completion}
+#: Commands of the program itself, beside the operations.
+EXTRAS = {"guide": guide, "completion": completion}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
