@@ -1,0 +1,93 @@
+"""Run tam in this process, or as a process of its own where process behaviour is the point."""
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tam
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "tam.py"
+#: Seconds after which a process that does not end is a failure; far above what any of them takes.
+DEADLINE = 60
+
+
+class Result:
+    """How a command ended: `code`, what it wrote as text (`out`, `err`), and the envelope."""
+
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code = code
+        self.raw = out
+        self.out = out.decode("utf-8")
+        self.err = err.decode("utf-8")
+
+    def __repr__(self) -> str:
+        return f"<{self.code} out={self.out!r} err={self.err!r}>"
+
+    @property
+    def json(self) -> dict:
+        """The one envelope, of the stream where it belongs; the other stream must be empty."""
+        assert not (self.out and self.err), self
+        text = self.err if self.code else self.out
+        assert text.endswith("\n") and text.count("\n") == 1, self
+        envelope = json.loads(text)
+        assert envelope["ok"] is (self.code == 0), self
+        return envelope
+
+    @property
+    def data(self) -> object:
+        """The data of a success."""
+        assert self.code == 0, self
+        return self.json["data"]
+
+    @property
+    def error(self) -> dict:
+        """The error of a failure."""
+        assert self.code != 0, self
+        return self.json["error"]
+
+
+def run(*words: object, stdin: bytes = b"", **env: str) -> Result:
+    """Run a command line in this process, with these environment variables beside the others."""
+    before = dict(os.environ)
+    os.environ.update(env)
+    real_stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
+    try:
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            code = _redirected((out, err), [str(word) for word in words])
+            out.seek(0)
+            err.seek(0)
+            return Result(code, out.read(), err.read())
+    finally:
+        sys.stdin = real_stdin
+        for name in env.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
+
+
+def _redirected(files: tuple, argv: list[str]) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    try:
+        for fd, file in enumerate(files, 1):
+            os.dup2(file.fileno(), fd)
+        return tam.main(argv)
+    finally:
+        for fd, copy in enumerate(saved, 1):
+            os.dup2(copy, fd)
+            os.close(copy)
+
+
+def spawn(*words: object, stdin: bytes = b"", script: Path = SCRIPT, **env: str) -> Result:
+    """Run a command line as a process of its own, where every warning is an error."""
+    command = [sys.executable, "-W", "error", str(script), *words]
+    ended = subprocess.run(
+        command, input=stdin, capture_output=True, timeout=DEADLINE, env={**os.environ, **env}
+    )
+    return Result(ended.returncode, ended.stdout, ended.stderr)
