@@ -35,7 +35,6 @@ try:
     import json
     import math
     import os
-    import random
     import re
     import sqlite3
     import time
@@ -64,8 +63,6 @@ MAX_LINE = 8 * 1024 * 1024
 MAX_DEPTH = 200
 #: Seconds to wait for another writer before giving up with a retryable error (P 2.1).
 BUSY_TIMEOUT = 5.0
-#: Seconds between two looks at the writers' queue lock; short, so that no one starves.
-LOCK_POLL = 0.001
 #: Lease lengths in seconds (P 4.2).
 LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
 #: Items in one answer (P 4.1): the default, and what an asked limit is clamped to.
@@ -1851,7 +1848,7 @@ def replace_file(path: str, data: bytes, overwrite: bool = True) -> None:
     and its target is replaced. With `overwrite=False` an existing file is left alone. OSError.
     """
     path = os.path.realpath(path)
-    temporary = f"{path}.{os.getpid()}.{random.getrandbits(32):08x}.tmp"
+    temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         try:
@@ -1931,11 +1928,43 @@ class FileLock:
         return True
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + self.timeout
-        while not self._try():
-            if time.monotonic() > deadline:
-                raise busy_error(self.timeout)
-            time.sleep(LOCK_POLL * (0.5 + random.random()))
+        # Only a blocking lock stands in the kernel's queue, and only a thread can give it up.
+        import threading
+
+        waiter = _Waiter(self._fd)
+        self._fd = -1
+        threading.Thread(target=waiter.run, daemon=True).start()
+        if not waiter.taken_within(self.timeout):
+            raise busy_error(self.timeout)
+        self._fd = waiter.fd
+
+
+class _Waiter:
+    """A place in the queue of a lock that can be left: after that, the lock goes back unused."""
+
+    def __init__(self, fd: int) -> None:
+        import threading
+
+        self.fd = fd
+        self._left = False
+        self._mutex = threading.Lock()
+        self._taken = threading.Event()
+
+    def run(self) -> None:
+        """Wait for the lock, however long it takes; the body of a thread."""
+        fcntl.flock(self.fd, fcntl.LOCK_EX)
+        with self._mutex:
+            if self._left:
+                os.close(self.fd)
+            else:
+                self._taken.set()
+
+    def taken_within(self, seconds: float) -> bool:
+        """Say whether the lock was taken in time; if not, this place in the queue is left."""
+        self._taken.wait(seconds)
+        with self._mutex:
+            self._left = not self._taken.is_set()
+        return not self._left
 
 
 def busy_error(timeout: float) -> Busy:
@@ -3068,9 +3097,16 @@ def task_del(work: Work, args: dict) -> dict:
 
 _ONE_LINE = r"^[^\n\r\x0b\x0c\x85\u2028\u2029]*$"
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+_NO_COMMA = r"^[^,\x00-\x1f\x7f-\x9f]*$"
+#: What the patterns ask for, in words: an error says this instead.
+PATTERN_WORDS = {
+    _ONE_LINE: "must be one line",
+    _NO_CONTROLS: "must have no control characters",
+    _NO_COMMA: "must have no comma and no control characters",
+}
 _TAG_LIST = {
     "type": "array",
-    "items": {"type": "string", "minLength": 1, "maxLength": TAG_MAX, "pattern": r"^[^,\x00-\x1f\x7f-\x9f]*$"},
+    "items": {"type": "string", "minLength": 1, "maxLength": TAG_MAX, "pattern": _NO_COMMA},
     "maxItems": TAGS_MAX,
 }
 _NAME = {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": _ONE_LINE}
@@ -3330,19 +3366,14 @@ def checked(operation: Operation, arguments: dict) -> dict:
                 " of a surrogate pair). Send it as UTF-8", argument=printable(name),
             )
         args[name] = _normal(name, value, schema["properties"].get(name, {}))
+    _check_size(args.get("description"))
     wrong = violations(schema, args)
     if wrong:
-        raise _invalid_argument(wrong[0], args)
+        raise _invalid_argument(wrong[0], args, schema["properties"])
     if args.get("agent") == HUMAN:
         raise Invalid(
-            f'agent: "{HUMAN}" is reserved for people. Choose an id of your own; leave it out to act'
-            " as a person", argument="agent", value=HUMAN,
-        )
-    size = len(args.get("description", "").encode("utf-8"))
-    if size > DESCRIPTION_MAX:
-        raise Invalid(
-            f"description: {size} bytes; at most {DESCRIPTION_MAX} are allowed. Shorten it",
-            argument="description", length=size, limit=DESCRIPTION_MAX,
+            f'agent: "{HUMAN}" is reserved for people. Choose an id of your own; leave it out to'
+            " act as a person", argument="agent", value=HUMAN,
         )
     for name, rule in operation.properties.items():
         if "default" in rule:
@@ -3358,8 +3389,20 @@ def _normal(name: str, value: object, rule: dict) -> object:
     return value
 
 
-def _invalid_argument(violation: tuple, args: dict) -> Invalid:
+def _check_size(description: object) -> None:
+    # In bytes, which a schema cannot count.
+    size = len(description.encode("utf-8")) if isinstance(description, str) else 0
+    if size > DESCRIPTION_MAX:
+        raise Invalid(
+            f"description: {size} bytes; at most {DESCRIPTION_MAX} are allowed. Shorten it",
+            argument="description", length=size, limit=DESCRIPTION_MAX,
+        )
+
+
+def _invalid_argument(violation: tuple, args: dict, properties: dict) -> Invalid:
     pointer, sentence = violation
+    for pattern, words in PATTERN_WORDS.items():
+        sentence = sentence.replace(f"must match the pattern {json.dumps(pattern)}", words)
     name = printable(pointer[1:].split("/")[0].replace("~1", "/").replace("~0", "~"))
     details: dict = {"argument": name} if name else {}
     value = args.get(name)
@@ -3367,6 +3410,9 @@ def _invalid_argument(violation: tuple, args: dict) -> Invalid:
         details["value"] = value if not isinstance(value, (str, list, dict)) else _shortened(value)
     if isinstance(value, str):
         details["length"] = len(value)
+        longest = properties.get(name, {}).get("maxLength", len(value))
+        if len(value) > longest:
+            details["limit"] = longest
     return Invalid(f"{name}: {sentence}" if name else sentence, **details)
 
 
@@ -3520,7 +3566,7 @@ class Tam:
         except OSError as error:
             raise Internal(f"{error.strerror or error}: {error.filename or self.home.directory}") from None
         except Exception as error:  # the last line of defence: no caller ever sees a traceback
-            raise self._unexpected(error) from None
+            raise self.unexpected(error) from None
 
     def _sql_error(self, error: sqlite3.Error) -> TamError:
         if is_busy(error):
@@ -3529,11 +3575,13 @@ class Tam:
         path = self._store.path if self._store else self.home.directory
         return Internal(f"the database {path} failed: {error}. Nothing was changed", db_file=path)
 
-    def _unexpected(self, error: Exception) -> Internal:
+    def unexpected(self, error: Exception) -> Internal:
+        """Return the error for what nobody foresaw; its traceback goes to the log."""
         import traceback
 
         self.log("unexpected error\n" + "".join(traceback.format_exception(error)))
-        return Internal(f"unexpected {type(error).__name__}: {printable(str(error))[:200]}; the log has more")
+        what = f"unexpected {type(error).__name__}: {printable(str(error))[:200]}"
+        return Internal(f"{what}; the log has more")
 
 
 #: What `Tam.snapshot` returns where there is no project.
@@ -3948,6 +3996,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
         raise Usage(f"{message}. See `{self.prog} -h`", usage=self.format_usage().strip())
 
+    def print_help(self, file: object = None) -> None:
+        _say(self.format_help())  # at once and whole, so that a closed pipe is noticed here
+
+
+def _help_formatter(prog: str) -> argparse.HelpFormatter:
+    # Left to find the width itself, argparse imports shutil, and not for help only.
+    return argparse.RawDescriptionHelpFormatter(prog, width=min(_terminal_width(1) or 80, 100) - 2)
+
 
 def strict_integer(text: str) -> int:
     """Return an argument as an integer; argparse reports what is none."""
@@ -3975,7 +4031,7 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
         prog="tam " + " ".join(command.words), description=operation.summary + ".",
         epilog="examples:\n" + "".join(f"  {example}\n" for example in command.examples)
         + "\n" + EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        formatter_class=_help_formatter, allow_abbrev=False,
     )
     for name in command.positionals:
         kind = strict_integer if operation.properties[name]["type"] == "integer" else str
@@ -4132,8 +4188,10 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        report(Internal(f"the command was carried out, but its answer cannot be written: {error}"), "output", False)
+    except SystemExit as ended:  # argparse, after a help page
+        return ended.code or 0
+    except Exception as error:  # the last line of defence: nobody ever sees a traceback
+        report(Tam().unexpected(error), "tam", "--json" in argv)
         return 1
 
 
@@ -4162,6 +4220,12 @@ def _dispatch(argv: list[str]) -> int:
         report(error, name, line.json)
         legacy = line.command is not None and line.command.legacy and not line.json
         return 1 if legacy and not isinstance(error, Usage) else error.exit_status
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        done = "the command was carried out, but its answer cannot be written"
+        report(Internal(f"{done}: {error.strerror}"), name, line.json)
+        return 1
 
 
 def _run_command(command: Command, argv: list[str]) -> int:
@@ -4198,28 +4262,33 @@ def _read_description(args: dict) -> None:
     path = args.pop("description_file", None)
     if path is not None and "description" in args:
         raise Usage("give --description or --description-file, not both")
-    if path is None and args.get("description") == "-":
-        args["description"] = _decoded(sys.stdin.buffer if sys.stdin else None, "standard input")
-    elif path is not None:
-        try:
-            with open(path, "rb") as file:
-                args["description"] = _decoded(file, path)
-        except OSError as error:
-            raise Invalid(f"description: cannot read {printable(path)}: {error.strerror}", argument="description") from None
-
-
-def _decoded(file: object, name: str) -> str:
-    data = file.read(MAX_LINE) if file else b""
+    if path is None and args.get("description") != "-":
+        return
+    name = "standard input" if path is None else printable(path)
     try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
+        with open(0 if path is None else path, "rb", closefd=path is not None) as file:
+            args["description"] = _decoded(file.read(MAX_LINE + 1))
+    except OSError as error:
         raise Invalid(
-            f"description: {printable(name)} is no UTF-8 text ({error.reason} at byte {error.start})",
-            argument="description",
+            f"description: cannot read {name}: {error.strerror}", argument="description"
+        ) from None
+    except UnicodeDecodeError as error:
+        reason = f"{error.reason} at byte {error.start}"
+        raise Invalid(
+            f"description: {name} is no UTF-8 text ({reason})", argument="description"
         ) from None
 
 
-def _run_program(word: str, argv: list[str]) -> int:
+def _decoded(data: bytes) -> str:
+    if len(data) > MAX_LINE:  # longer than anything sensible: its end may never come
+        raise Invalid(
+            f"description: more than {MAX_LINE} bytes; at most {DESCRIPTION_MAX} are allowed",
+            argument="description", length=len(data), limit=DESCRIPTION_MAX,
+        )
+    return data.decode("utf-8")
+
+
+def _run_program(word: str, argv: list[str], called: str = "") -> int:
     module_name = PROGRAMS[word][0]
     try:
         module = __import__(module_name)
@@ -4227,8 +4296,8 @@ def _run_program(word: str, argv: list[str]) -> int:
         if error.name != module_name:
             raise
         missing = Internal(
-            f"`tam {word}` needs {module_name}.py beside {os.path.abspath(__file__)}: copy it there,"
-            " or install tam-agent", missing_file=f"{module_name}.py",
+            f"`tam {called or word}` needs {module_name}.py beside {os.path.abspath(__file__)}:"
+            " copy it there, or install tam-agent", missing_file=f"{module_name}.py",
         )
         report(missing, word, "--json" in argv)
         return missing.exit_status
@@ -4240,13 +4309,20 @@ def _without_command(line: Line) -> int:
         return EXTRAS[line.words[0]](line.rest)
     first = line.rest[0] if line.rest else ""
     if first in ("-i", "--interactive") and not line.words:
-        return _run_program("tick", ["--board"] + line.before + line.rest[1:])
+        return _run_program("tick", ["--board"] + line.before + line.rest[1:], first)
     if first in ("-V", "--version") and not line.words:
         return _say(f"tam {VERSION}\n")
-    if first in ("", "-h", "--help", "help"):
+    if first in ("-h", "--help", "help") or not first and not line.json:
         return _say(group_help(line.words[0]) if line.words else top_help())
-    prog = " ".join(["tam", *line.words])
-    raise Usage(f"unknown {'option' if first.startswith('-') else 'command'} {printable(first)!r}. See `{prog} -h`")
+    raise Usage(f"{_what_is_wrong(first)}. See `{' '.join(['tam', *line.words])} -h`")
+
+
+def _what_is_wrong(word: str) -> str:
+    if not word:
+        return "a command is missing"
+    if word in Line.VALUED:
+        return f"{word} needs a value"
+    return f"unknown {'option' if word.startswith('-') else 'command'} {printable(word)!r}"
 
 
 def _say(text: str) -> int:
