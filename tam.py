@@ -1715,6 +1715,10 @@ class Home:
             self._seen = self._stamp()
         return self._config
 
+    def path(self, key: str) -> str:
+        """Return a setting as an absolute path; a relative one starts at tam's own directory."""
+        return os.path.join(self.directory, os.path.expanduser(self.config[key]))
+
     def _stamp(self) -> tuple | None:
         try:
             found = os.stat(self.config_file)
@@ -1744,7 +1748,7 @@ class Home:
     def log(self, text: str) -> None:
         """Append one record to the rolling log; a log that cannot be written stops nothing."""
         try:
-            _append_log(self.config["logfile_path"], self.config["logfile_pattern"], text)
+            _append_log(self.path("logfile_path"), self.path("logfile_pattern"), text)
         except (OSError, TamError):
             return  # the log is the last resort: there is no better place to report to
 
@@ -2578,7 +2582,7 @@ class Work:
 
     `db` is the connection inside its transaction, `now` the moment in whole Unix seconds, taken
     once; `agent` the caller's id or None for a person; `project` the row of the project in scope,
-    or None; `config` the settings; `config_changes` what to save when the transaction is through.
+    or None; `home` where the settings are; `config_changes` what to save of them with the transaction.
     """
 
     def __init__(self, db: sqlite3.Connection | None, now: int, agent: str | None) -> None:
@@ -3360,11 +3364,7 @@ def checked(operation: Operation, arguments: dict) -> dict:
     schema = operation.input_schema()
     args = {}
     for name, value in arguments.items():
-        if has_surrogate([name, value]):
-            raise Invalid(
-                f"{printable(name)}: the text is no valid Unicode (bytes that are no UTF-8, or half"
-                " of a surrogate pair). Send it as UTF-8", argument=printable(name),
-            )
+        _need_unicode(name, value)
         args[name] = _normal(name, value, schema["properties"].get(name, {}))
     _check_size(args.get("description"))
     wrong = violations(schema, args)
@@ -3379,6 +3379,14 @@ def checked(operation: Operation, arguments: dict) -> dict:
         if "default" in rule:
             args.setdefault(name, rule["default"])
     return args
+
+
+def _need_unicode(name: str, value: object) -> None:
+    if has_surrogate([name, value]):
+        raise Invalid(
+            f"{printable(name)}: the text is no valid Unicode (bytes that are no UTF-8, or half of"
+            " a surrogate pair). Send it as UTF-8", argument=printable(name),
+        )
 
 
 def _normal(name: str, value: object, rule: dict) -> object:
@@ -3465,7 +3473,7 @@ class Tam:
         return self._guarded(lambda: self.store.data_version())
 
     def default_project(self) -> str | None:
-        """Return the project in scope: flag, then TAM_PROJECT, then the config; "" counts as given."""
+        """Return the project in scope: flag, TAM_PROJECT, config; an empty flag counts as given."""
         explicit = self._explicit_project()
         return self.config["current_project"] if explicit is None else explicit
 
@@ -3488,7 +3496,7 @@ class Tam:
     @property
     def store(self) -> Store:
         """The database that the config names, opened anew when the config names another."""
-        path = os.path.abspath(os.path.expanduser(self.config["db_file"]))
+        path = self.home.path("db_file")
         if self._store is None or self._store.path != path:
             self.close()
             self._store = Store(path, self.busy_timeout)
@@ -3514,6 +3522,8 @@ class Tam:
         return self._project if self._project is not None else self.env.get("TAM_PROJECT") or None
 
     def _run(self, operation: Operation, arguments: dict) -> object:
+        _need_unicode("project", self._explicit_project())  # also where the operation needs none:
+        _need_unicode("agent", self.default_agent())  # the envelope names them
         args = checked(operation, self._with_defaults(operation, arguments))
         access = operation.access_for(args)
         work = Work(None, int(self.clock()), args.get("agent") or None)
@@ -3525,8 +3535,8 @@ class Tam:
             work.now = int(self.clock())  # after the wait for the lock
             work.project = self._project_in_scope(db, operation, args.get("project"))
             data = operation.run(work, args)
-        if work.config_changes:
-            self.home.save(**work.config_changes)
+            if work.config_changes:  # before the commit: if it fails, nothing has happened
+                self.home.save(**work.config_changes)
         return data
 
     def _with_defaults(self, operation: Operation, arguments: dict) -> dict:
@@ -3564,7 +3574,8 @@ class Tam:
         except sqlite3.Error as error:
             raise self._sql_error(error) from None
         except OSError as error:
-            raise Internal(f"{error.strerror or error}: {error.filename or self.home.directory}") from None
+            where = error.filename or self.home.directory
+            raise Internal(f"{error.strerror or error}: {where}") from None
         except Exception as error:  # the last line of defence: no caller ever sees a traceback
             raise self.unexpected(error) from None
 
@@ -3787,13 +3798,16 @@ def show_tasks(paper: Paper, data: dict, args: dict) -> None:
         return
     paper.info(f"Current project: {data['tasks'][0]['project']}")
     rows = [
-        (task["id"], task["title"], STATUS_LABELS[task["status"]],
-         _people_time(task["created"]), _people_time(task["updated"]))
-        for task in data["tasks"]
+        (task["id"], task["title"], STATUS_LABELS[task["status"]]) for task in data["tasks"]
     ]
-    paper.table(("ID", "Title", "Status", "Created", "Updated"), rows, wide=1)
-    if data["truncated"]:
-        paper.info(f"{data['count']} of {data['total']} shown; go on with --cursor {data['next_cursor']}.")
+    paper.table(("ID", "Title", "Status"), rows, wide=1)
+    _tell_of_more(paper, data, "--cursor")
+
+
+def _tell_of_more(paper: Paper, data: dict, flag: str) -> None:
+    if data.get("truncated"):
+        shown = f"{data['count']} of {data['total']} shown"
+        paper.info(f"{shown}; go on with {flag} {data['next_cursor']}.")
 
 
 def show_task(paper: Paper, data: dict, args: dict) -> None:
@@ -3827,22 +3841,44 @@ def _card(paper: Paper, task: dict) -> None:
 def _lease_words(task: dict) -> str:
     if task["assigned_agent"] is None:
         return ""
+    if task["lease_expires_at"] is None:
+        return task["assigned_agent"]
     state = "expired" if task["lease_expired"] else "until"
-    return f"{task['assigned_agent']}, {state} {_people_time(task['lease_expires_at'])}".rstrip()
+    return f"{task['assigned_agent']}, {state} {_people_time(task['lease_expires_at'])} UTC"
 
 
 def show_events(paper: Paper, data: dict, args: dict) -> None:
     if not data["events"]:
         paper.info("No events.")
-    for event in data["events"]:
-        move = ""
-        if event["from_status"] != event["to_status"]:
-            move = f"{event['from_status'] or ''} → {event['to_status'] or ''}".strip()
-        details = ", ".join(f"{key}: {value}" for key, value in event["metadata"].items())
-        words = f"{pad(event['event'], 10)} #{event['task_id']:<5} {pad(event['actor'], 14)} {move}  {details}"
-        paper.line(f"  {_people_time(event['created'])}  {printable(words.rstrip())}")
-    if data.get("truncated"):
-        paper.info(f"{data['count']} of {data['total']} shown; go on with --since {data['next_cursor']}.")
+    rows = [
+        tuple(printable(cell) for cell in (
+            _people_time(event["created"]), f"#{event['task_id']}", event["event"],
+            event["actor"], _event_words(event),
+        ))
+        for event in data["events"]
+    ]
+    widths = [max(cell_width(row[column]) for row in rows) for column in range(4) if rows]
+    for row in rows:
+        line = "  ".join(["", *map(pad, row, widths), row[-1]]).rstrip()
+        paper.line(line if paper.width is None else fit(line, paper.width))
+    if "since" in args:
+        _tell_of_more(paper, data, "--since")
+    elif data.get("truncated"):  # the newest are shown: what is missing came before them
+        shown = f"The newest {data['count']} of {data['total']} shown"
+        paper.info(f"{shown}; --since 0 begins at the first.")
+
+
+def _event_words(event: dict) -> str:
+    words = [f"{key}: {_plain(value)}" for key, value in event["metadata"].items()]
+    if event["from_status"] != event["to_status"]:
+        words.insert(0, f"{event['from_status'] or ''} → {event['to_status'] or ''}".strip())
+    return "; ".join(words)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value))
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def show_added(paper: Paper, data: dict, args: dict) -> None:
@@ -3869,14 +3905,14 @@ def show_deleted(paper: Paper, data: dict, args: dict) -> None:
 
 
 def show_claimed(paper: Paper, data: dict, args: dict) -> None:
-    until = _people_time(data["task"]["lease_expires_at"])
-    paper.success(f"Task '{_name_of(data)}' claimed by {data['task']['assigned_agent']} until {until}.")
+    agent, until = data["task"]["assigned_agent"], _people_time(data["task"]["lease_expires_at"])
+    paper.success(f"Task '{_name_of(data)}' claimed by {agent} until {until} UTC.")
     _card(paper, data["task"])
 
 
 def show_heartbeat(paper: Paper, data: dict, args: dict) -> None:
     until = _people_time(data["task"]["lease_expires_at"])
-    paper.success(f"Task '{data['task']['id']}' leased until {until}.")
+    paper.success(f"Task '{data['task']['id']}' leased until {until} UTC.")
 
 
 def show_released(paper: Paper, data: dict, args: dict) -> None:
@@ -3980,14 +4016,51 @@ environment:
   TAM_PROJECT  the project, where --project is not given
   TAM_AGENT    the agent id, where --agent is not given
   TAM_HOME     the directory of tam's files, instead of ~/.tam
-  NO_COLOR     no colour, if set to anything
+  NO_COLOR     no colour, unless empty
 """
 EXIT_CODES = """\
 exit codes:
-  0  done            2  the command line is wrong     4  conflict: another's lease,
-  1  invalid value,  3  no such task or project          a taken name, a newer revision
-     missing project or agent, or an internal error
+  0  done
+  1  a value is not allowed, a project or an agent is missing, or tam itself failed
+  2  the command line cannot be understood
+  3  no such task or project
+  4  conflict: another's lease, a name that is taken, a task that was changed or is done
 """
+
+
+LEGACY_EXIT_CODES = """\
+Without --json this command ends with 1 instead of 3 or 4, as tam 1 did.
+"""
+#: How a help page calls the value of a flag, where "N" or "TEXT" would say too little.
+METAVARS = {
+    "status": "STATUS", "assigned": "WHO", "tag": "TAG", "tags": "TAG", "idempotency_key": "KEY",
+    "lease_seconds": "SECONDS", "since": "EVENT", "cursor": "ID", "if_revision": "REVISION",
+}
+#: What a help page says of an argument; "{}" is what the schema says, which has the ranges.
+HELP_WORDS = {
+    "id": "the task's number, as `tam task list` shows it",
+    "name": "the project's name",
+    "new_name": "its new name",
+    "title": "the task in one line",
+    "description": "{}; - reads it from standard input",
+    ("task.list", "status"): "only tasks that are {}",
+    ("task.list", "priority"): "only tasks of this priority: {}",
+    ("task.add", "tags"): "a label; may be repeated",
+    ("task.update", "tags"): 'labels, comma-separated; replaces all, "" clears',
+    "tag": "only tasks with this label; repeated: with all of them",
+    "assigned": "only tasks of this agent's id, of `me`, or `unassigned` ones",
+    "search": "only tasks with this text in title or description, in any case",
+    "limit": "at most this many: {}",
+    ("task.list", "limit"): "at most this many: {} with --json, else all",
+    "cursor": "go on after this one: the next_cursor of the page before",
+    "since": "what came after this event, oldest first: pages forward",
+    "lease_seconds": "how long it is yours: {}",
+    ("task.claim", "force"): "take it although another's lease is running",
+    ("task.release", "force"): "also if it is not yours",
+    "claim": "claim it at once; needs an agent id",
+    "if_revision": "conflict unless the task is still at this revision",
+    "idempotency_key": "a retry with the same key finds the task and adds no second one",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -4020,8 +4093,11 @@ def _tag_list(text: str) -> list[str]:
 def _add_globals(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("options of every command")
     group.add_argument("--json", action="store_true", help="print one JSON envelope")
-    group.add_argument("--project", metavar="NAME", help="the project (else TAM_PROJECT, else the current one)")
-    group.add_argument("--agent", metavar="ID", help="your agent id (else TAM_AGENT); without one you are a person")
+    group.add_argument("--project", metavar="NAME",
+                       help="the project (else TAM_PROJECT, else the current one)")
+    group.add_argument("--agent", metavar="ID",
+                       help="your agent id (else TAM_AGENT); without one you are a person")
+    group.add_argument("-h", "--help", action="help", help="print this page")
 
 
 def command_parser(command: Command) -> argparse.ArgumentParser:
@@ -4030,13 +4106,15 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
     parser = Parser(
         prog="tam " + " ".join(command.words), description=operation.summary + ".",
         epilog="examples:\n" + "".join(f"  {example}\n" for example in command.examples)
-        + "\n" + EXIT_CODES,
-        formatter_class=_help_formatter, allow_abbrev=False,
+        + "\n" + EXIT_CODES + (LEGACY_EXIT_CODES if command.legacy else ""),
+        formatter_class=_help_formatter, allow_abbrev=False, add_help=False,
     )
+    arguments = parser.add_argument_group("arguments")
     for name in command.positionals:
-        kind = strict_integer if operation.properties[name]["type"] == "integer" else str
-        parser.add_argument(name, metavar=name.upper(), type=kind,
-                            help=operation.properties[name]["description"])
+        rule = operation.properties[name]
+        kind = strict_integer if rule["type"] == "integer" else str
+        arguments.add_argument(name, metavar=name.upper(), type=kind,
+                               help=_help_words(operation, name, rule))
     for name, rule in operation.properties.items():
         if name not in command.positionals and name not in ("project", "agent"):
             _add_option(parser, operation, name, rule)
@@ -4049,23 +4127,33 @@ def flags_of(operation: Operation, name: str) -> tuple:
     return FLAGS.get((operation.name, name)) or FLAGS.get(name) or ("--" + name.replace("_", "-"),)
 
 
-def _add_option(parser: argparse.ArgumentParser, operation: Operation, name: str, rule: dict) -> None:
+def _help_words(operation: Operation, name: str, rule: dict) -> str:
+    words = HELP_WORDS.get((operation.name, name)) or HELP_WORDS.get(name) or "{}"
+    return words.format(rule["description"]).replace("%", "%%")
+
+
+def _add_option(
+    parser: argparse.ArgumentParser, operation: Operation, name: str, rule: dict
+) -> None:
     flags = flags_of(operation, name)
-    options: dict = {"dest": name, "default": argparse.SUPPRESS, "help": rule["description"]}
+    options: dict = {"dest": name, "default": argparse.SUPPRESS}
+    options["help"] = _help_words(operation, name, rule)
     if rule["type"] == "boolean":
         options["action"] = "store_true"
-    elif rule["type"] == "integer":
-        options |= {"type": strict_integer, "metavar": "N"}
-    elif rule["type"] == "array" and flags[0].endswith("s"):
-        options |= {"type": _tag_list, "metavar": "A,B", "help": 'comma-separated; replaces all, "" clears'}
-    elif rule["type"] == "array":
-        options |= {"action": "append", "metavar": "TAG", "help": "may be repeated"}
     else:
-        options["metavar"] = "TEXT"
+        options["metavar"] = METAVARS.get(name, "N" if rule["type"] == "integer" else "TEXT")
+    if rule["type"] == "integer":
+        options["type"] = strict_integer
+    elif rule["type"] == "array" and flags[0].endswith("s"):
+        options |= {"type": _tag_list, "metavar": "TAG,TAG"}
+    elif rule["type"] == "array":
+        options["action"] = "append"
     parser.add_argument(*flags, **options)
     if name == "description":
-        options |= {"dest": "description_file", "metavar": "PATH", "help": "read the description from a file"}
-        parser.add_argument("--description-file", **options)
+        parser.add_argument(
+            "--description-file", dest="description_file", default=argparse.SUPPRESS,
+            metavar="PATH", help="read the description from this file",
+        )
 
 
 class Line:
