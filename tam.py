@@ -4021,15 +4021,15 @@ environment:
 EXIT_CODES = """\
 exit codes:
   0  done
-  1  a value is not allowed, a project or an agent is missing, or tam itself failed
+  1  a value is not allowed, project or agent is missing, or tam itself failed
   2  the command line cannot be understood
   3  no such task or project
-  4  conflict: another's lease, a name that is taken, a task that was changed or is done
+  4  conflict: another's lease, a taken name, a task changed since or done
 """
 
 
 LEGACY_EXIT_CODES = """\
-Without --json this command ends with 1 instead of 3 or 4, as tam 1 did.
+  Without --json this command ends with 1 instead of 3 or 4, as tam 1 did.
 """
 #: How a help page calls the value of a flag, where "N" or "TEXT" would say too little.
 METAVARS = {
@@ -4109,7 +4109,7 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
         + "\n" + EXIT_CODES + (LEGACY_EXIT_CODES if command.legacy else ""),
         formatter_class=_help_formatter, allow_abbrev=False, add_help=False,
     )
-    arguments = parser.add_argument_group("arguments")
+    arguments, options = map(parser.add_argument_group, ("arguments", "options"))
     for name in command.positionals:
         rule = operation.properties[name]
         kind = strict_integer if rule["type"] == "integer" else str
@@ -4117,7 +4117,7 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
                                help=_help_words(operation, name, rule))
     for name, rule in operation.properties.items():
         if name not in command.positionals and name not in ("project", "agent"):
-            _add_option(parser, operation, name, rule)
+            _add_option(options, operation, name, rule)
     _add_globals(parser)
     return parser
 
@@ -4129,12 +4129,11 @@ def flags_of(operation: Operation, name: str) -> tuple:
 
 def _help_words(operation: Operation, name: str, rule: dict) -> str:
     words = HELP_WORDS.get((operation.name, name)) or HELP_WORDS.get(name) or "{}"
-    return words.format(rule["description"]).replace("%", "%%")
+    said = rule["description"]
+    return words.format(said[:1].lower() + said[1:]).replace("%", "%%")
 
 
-def _add_option(
-    parser: argparse.ArgumentParser, operation: Operation, name: str, rule: dict
-) -> None:
+def _add_option(group: object, operation: Operation, name: str, rule: dict) -> None:
     flags = flags_of(operation, name)
     options: dict = {"dest": name, "default": argparse.SUPPRESS}
     options["help"] = _help_words(operation, name, rule)
@@ -4148,9 +4147,9 @@ def _add_option(
         options |= {"type": _tag_list, "metavar": "TAG,TAG"}
     elif rule["type"] == "array":
         options["action"] = "append"
-    parser.add_argument(*flags, **options)
+    group.add_argument(*flags, **options)
     if name == "description":
-        parser.add_argument(
+        group.add_argument(
             "--description-file", dest="description_file", default=argparse.SUPPRESS,
             metavar="PATH", help="read the description from this file",
         )

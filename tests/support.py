@@ -1,7 +1,6 @@
 """Run tam in this process, or as a process of its own where process behaviour is the point."""
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
@@ -55,31 +54,33 @@ class Result:
 def run(*words: object, stdin: bytes = b"", **env: str) -> Result:
     """Run a command line in this process, with these environment variables beside the others."""
     before = dict(os.environ)
+    files = [tempfile.TemporaryFile() for _ in range(3)]
     os.environ.update(env)
-    real_stdin, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
     try:
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            code = _redirected((out, err), [str(word) for word in words])
-            out.seek(0)
-            err.seek(0)
-            return Result(code, out.read(), err.read())
+        files[0].write(stdin)
+        files[0].seek(0)
+        code = _redirected(files, [str(word) for word in words])
+        for file in files:
+            file.seek(0)
+        return Result(code, files[1].read(), files[2].read())
     finally:
-        sys.stdin = real_stdin
+        for file in files:
+            file.close()
         for name in env.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)
 
 
-def _redirected(files: tuple, argv: list[str]) -> int:
+def _redirected(files: list, argv: list[str]) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
+    saved = [os.dup(fd) for fd in range(3)]
     try:
-        for fd, file in enumerate(files, 1):
+        for fd, file in enumerate(files):
             os.dup2(file.fileno(), fd)
         return tam.main(argv)
     finally:
-        for fd, copy in enumerate(saved, 1):
+        for fd, copy in enumerate(saved):
             os.dup2(copy, fd)
             os.close(copy)
 
