@@ -1527,18 +1527,17 @@ def parse_json(line: bytes, max_depth: int = MAX_DEPTH) -> object:
 
 
 def _depth_exceeds(value: object, limit: int) -> bool:
-    layer = [value]
-    for _ in range(limit + 1):
-        layer = [child for item in layer for child in _children(item)]
+    layer = _inside([value])
+    for _ in range(limit):  # each time to the arrays and objects one level further in
+        layer = [child for item in layer for child in _inside(item)]
         if not layer:
             return False
     return True
 
 
-def _children(value: object) -> list:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+def _inside(value: object) -> list:
+    children = value.values() if isinstance(value, dict) else value
+    return [child for child in children if isinstance(child, (dict, list))]
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
