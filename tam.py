@@ -1879,6 +1879,10 @@ def _put_in_place(temporary: str, path: str, overwrite: bool) -> None:
         os.link(temporary, path)  # unlike a rename, a link never replaces what is there
     except FileExistsError:
         pass
+    except OSError:  # a file system without hard links, or a system that forbids them
+        if not os.path.exists(path):
+            os.rename(temporary, path)
+            return
     os.unlink(temporary)
 
 
@@ -2191,21 +2195,13 @@ class Store:
     def open_writer(self) -> sqlite3.Connection:
         """Return a new connection to the file, made and migrated where it has to be."""
         try:
-            db = _connect(self.path, self.busy_timeout)
+            if _size(self.path + "-wal"):
+                _refuse_unusable(self)
+            return self._prepared_writer()
         except (OSError, sqlite3.Error) as error:
+            if isinstance(error, sqlite3.Error) and is_busy(error):
+                raise
             raise _cannot_open(self.path, error) from None
-        try:
-            db.execute("PRAGMA foreign_keys = ON")
-            if not is_current(db, self.path):
-                with self._queue:
-                    migrate(db, self.path)
-            _use_wal(db)
-        except BaseException as error:
-            db.close()
-            if isinstance(error, sqlite3.DatabaseError) and not is_busy(error):
-                raise _cannot_open(self.path, error) from None
-            raise
-        return db
 
     def close(self) -> None:
         """Close what is open; the store can be used again afterwards."""
@@ -2214,6 +2210,21 @@ class Store:
                 db.close()
         self._reader = self._writer = self._opened = None
         self._queue.close()
+
+    def _prepared_writer(self) -> sqlite3.Connection:
+        db = _connect(self.path, self.busy_timeout)
+        try:
+            db.execute("PRAGMA foreign_keys = ON")
+            # SQLite's own default, but some builds take less for a WAL: an answered write stays.
+            db.execute("PRAGMA synchronous = FULL")
+            if not is_current(db, self.path):
+                with self._queue:
+                    migrate(db, self.path)
+            _use_wal(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
 
     def _forget_replaced(self) -> None:
         # A file that was moved away, restored or newly made since: writes to the old one are lost.
@@ -2259,9 +2270,11 @@ class _Writing:
             if kind is None:
                 self.db.execute("COMMIT")
         finally:
-            if self.db.in_transaction:
-                self.db.execute("ROLLBACK")
-            self.queue.__exit__()
+            try:
+                if self.db.in_transaction:
+                    self.db.execute("ROLLBACK")
+            finally:
+                self.queue.__exit__()  # whatever fails: a lock that is kept stops all others
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -2359,6 +2372,16 @@ def _migration(db: sqlite3.Connection, version: int) -> list[str]:
 
 def _columns(db: sqlite3.Connection, table: str) -> set[str]:
     return {row["name"] for row in db.execute(f"PRAGMA table_info({table})")}
+
+
+def _refuse_unusable(store: Store) -> None:
+    """Refuse by a look alone: an ordinary connection would move a WAL's frames when it closes."""
+    db = _connect_uri(store.path, "mode=ro", store.busy_timeout)
+    try:
+        if not is_current(db, store.path):
+            _refuse_foreign(db, store.path)
+    finally:
+        db.close()
 
 
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
