@@ -34,6 +34,8 @@ RESULT_BUDGET = 10_000
 LISTED_DESCRIPTION = 200
 #: Characters kept free for what fit() itself adds: the marks, the note and a cursor.
 MARK_ROOM = 400
+#: Messages of one batch: the reply to it is one line too, and could be a hundred times as long.
+MAX_BATCH = 1_000
 #: Undeclared arguments that an answer names, and the characters of each name.
 IGNORED_NAMED = 20
 NAME_SHOWN = 64
@@ -404,8 +406,11 @@ class Request:
 
 
 def encode(value: object) -> bytes:
-    """The value as compact JSON. A lone surrogate becomes "?": sent on, it would spoil the client's
-    history for good, and no answer at all would leave the client waiting."""
+    """The value as compact JSON in UTF-8.
+
+    A lone surrogate becomes "?": sent on it would spoil the client's history for good, and no
+    answer at all would leave the client waiting.
+    """
     try:
         return tam.encode_json(value)
     except tam.BadJSON:
@@ -449,8 +454,11 @@ def ping(server: Server, request: Request) -> dict:
 
 
 def discover(server: Server, request: Request) -> dict:
-    """What a modern client asks first. Versions that need initialize are not in the list, since
-    the client picks from it what it puts into `_meta`."""
+    """Say what the server is, as a modern client asks first.
+
+    Versions that need initialize are not in the list, since the client picks from it what it puts
+    into `_meta`.
+    """
     return request.result({
         "supportedVersions": list(MODERN),
         "capabilities": CAPABILITIES,
@@ -564,6 +572,9 @@ def handle(server: Server, message: object) -> dict | list | None:
         return _handle_one(server, message)
     if server.version != BATCH_VERSION or not message:
         return error_reply(None, RpcError(INVALID_REQUEST, "a message must be one JSON object"))
+    if len(message) > MAX_BATCH:
+        limit = f"a batch must have at most {MAX_BATCH} messages"
+        return error_reply(None, RpcError(INVALID_REQUEST, limit))
     replies = [_handle_one(server, item, batched=True) for item in message]
     return [reply for reply in replies if reply is not None] or None
 
@@ -706,7 +717,7 @@ def set_pipes_aside() -> tuple[int, int]:
     """Two new descriptors for the real standard input and output, which nothing else knows of.
 
     Whatever is printed later, by a library or a child process, goes nowhere; whoever reads standard
-    input finds it empty. Errors: OSError when the process was started without one of the two.
+    input finds it empty.
     """
     source, sink = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -775,10 +786,15 @@ def server_command(options: Mapping[str, str | None]) -> list[str]:
 def main(argv: list[str]) -> int:
     """Run `tam mcp` with the words after `mcp`. Result: the exit status.
 
-    Ends with 0 when the client closes standard input or stops reading. SIGINT and SIGTERM end it
-    at once even while it waits for the database, whose file is safe at any moment.
+    Ends with 0 when the client closes standard input or stops reading, and with 2 when it does not
+    understand the words. SIGINT and SIGTERM end it at once even while it waits for the database,
+    whose file is safe at any moment.
     """
-    options = _parser().parse_args(argv)
+    try:
+        options = _parser().parse_args(argv)
+    except tam.Usage as error:
+        tam.report(error, "mcp", "--json" in argv)
+        return error.exit_status
     env = dict(os.environ)
     if options.home:
         env["TAM_HOME"] = os.path.abspath(os.path.expanduser(options.home))
@@ -792,11 +808,7 @@ def _serve_client(opened: tam.Tam) -> int:
     # The system's own handling: Python's would wait until SQLite gives the turn back.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        source, sink = set_pipes_aside()
-    except OSError:
-        # Started without one of the two: nobody will ever ask, or read an answer.
-        return 1
+    source, sink = set_pipes_aside()
     try:
         serve(Server(opened), source, sink)
     finally:
@@ -805,8 +817,11 @@ def _serve_client(opened: tam.Tam) -> int:
 
 
 def _config_text(options: argparse.Namespace, env: Mapping[str, str]) -> str:
-    """The configuration asked for; what this shell's environment sets becomes an option in it,
-    because most clients hand no environment on."""
+    """The configuration that was asked for.
+
+    What this shell's environment sets becomes an option in it, because most clients hand no
+    environment on.
+    """
     given = {
         "project": env.get("TAM_PROJECT") if options.project is None else options.project,
         "agent": env.get("TAM_AGENT") if options.agent is None else options.agent,
@@ -816,7 +831,7 @@ def _config_text(options: argparse.Namespace, env: Mapping[str, str]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = tam.Parser(
         prog="tam mcp",
         description="Serve the tasks to an MCP client over standard input and output.",
         epilog=PLACES,
@@ -828,4 +843,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--home", metavar="DIR", help="directory of tam's files, like TAM_HOME")
     parser.add_argument("--config", choices=CLIENTS, metavar="CLIENT",
                         help="print the configuration for a client: " + ", ".join(CLIENTS))
+    # A global option of tam; here everything is JSON anyway.
+    parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     return parser

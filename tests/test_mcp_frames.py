@@ -224,6 +224,7 @@ CASES = {
     "batch of notifications": ([{"jsonrpc": "2.0", "method": "x"}] * 3, NOTHING, BATCHES),
     "batch of rubbish": ([1, "a", [request("ping")]], [NO_OBJECT] * 3, BATCHES),
     "batch with initialize": ([opening(NEWEST)], [Error("opening", -32600, "batch")], BATCHES),
+    "batch, too long": ([request("ping")] * 1001, Error(None, -32600, "1000"), BATCHES),
     "batch, one wrong": ([request("ping"), request("nothing")], [PINGED, UNKNOWN], BATCHES),
     "batch, cut": (b'[{"jsonrpc":"2.0","id":1,"method":"ping"}', PARSE, BATCHES),
     # -- tools

@@ -154,8 +154,7 @@ def test_start_without_the_pipes_ends_quietly(closed: str) -> None:
     ended = subprocess.run(
         ["sh", "-c", command], input=b"", capture_output=True, timeout=DEADLINE, check=False
     )
-    assert ended.returncode in (0, 1)
-    assert (ended.stdout, ended.stderr) == (b"", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 # ---- the descriptors -----------------------------------------------------------------------------
@@ -297,6 +296,17 @@ def test_wrong_options_are_a_usage_error(words: list[str]) -> None:
     ended = run_tam("mcp", *words)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Traceback" not in ended.stderr and words[-1] in ended.stderr
+    as_json = run_tam("--json", "mcp", *words)
+    assert (as_json.returncode, as_json.stdout) == (2, "")
+    envelope = json.loads(as_json.stderr)
+    assert (envelope["ok"], envelope["command"], envelope["error"]["code"]) == (
+        False, "mcp", "invalid")
+
+
+def test_global_options_may_stand_before_the_word() -> None:
+    ended = run_tam("--json", "--agent", "agent-a", "mcp", "--config", "json")
+    assert configured_command("json", ended.stdout)[2:] == [
+        "mcp", "--agent", "agent-a", "--home", os.environ["TAM_HOME"]]
 
 
 def test_help_says_where_a_configuration_goes() -> None:
@@ -363,7 +373,7 @@ def test_configuration_names_an_installed_command(tmp_path: Path) -> None:
     }
 
 
-def test_configuration_takes_no_options_that_nobody_set(capsys: pytest.CaptureFixture) -> None:
+def test_configuration_takes_no_options_that_nobody_set() -> None:
     words = tam_mcp.server_command({"project": None, "agent": "", "home": None})
     assert words == [sys.executable, str(ROOT / "tam.py"), "mcp"]
 
