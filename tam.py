@@ -4522,32 +4522,49 @@ def completion(argv: list[str]) -> int:
 
 def _completion_words() -> dict[str, list[str]]:
     """Return what may follow each command path, from the very parsers that will read it."""
-    top = [*GROUPS, *(command.words[0] for command in COMMANDS if len(command.words) == 1), *PROGRAMS, *EXTRAS]
-    words = {"": sorted(top) + ["--interactive", "--version", "--help"]}
+    single = [command.words[0] for command in COMMANDS if len(command.words) == 1]
+    top = sorted([*GROUPS, *single, *PROGRAMS, *EXTRAS])
+    words = {"": [*top, "--interactive", "--version", "--help"]}
     for group in GROUPS:
         words[group] = [command.words[1] for command in COMMANDS if command.words[0] == group]
     for command in COMMANDS:
         actions = command_parser(command)._actions
-        words[" ".join(command.words)] = [flag for action in actions for flag in action.option_strings if len(flag) > 2]
+        flags = [flag for action in actions for flag in action.option_strings]
+        words[" ".join(command.words)] = [flag for flag in flags if flag.startswith("--")]
     words["completion"] = list(COMPLETIONS)
     return words
 
 
+def _spellings(path: str) -> list[str]:
+    """Return a command path in all the ways that its aliases allow."""
+    first, _, second = path.partition(" ")
+    firsts = [first, GROUPS[first][0]] if first in GROUPS else [first]
+    command = _find_command((first, second))
+    seconds = [second, command.alias] if command and command.alias else [second]
+    return [f"{one} {other}".strip() for one in firsts for other in seconds]
+
+
 def _bash_completion() -> str:
     cases = "".join(
-        f'    "{path}") words="{" ".join(words)}" ;;\n' for path, words in _completion_words().items()
+        "    " + "|".join(f'"{spelt}"' for spelt in _spellings(path))
+        + f') words="{" ".join(words)}" ;;\n'
+        for path, words in _completion_words().items()
     )
     return f"""\
 # bash completion for tam: put this into ~/.bashrc:  eval "$(tam completion bash)"
 _tam() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" path="" word words=""
+  local current="${{COMP_WORDS[COMP_CWORD]}}" path="" word words="" value=""
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$word" in -*) ;; *) path="${{path:+$path }}$word" ;; esac
+    if [ -n "$value" ]; then value=""; continue; fi
+    case "$word" in
+      --project|--agent) value=1 ;;
+      -*) ;;
+      *) path="${{path:+$path }}$word" ;;
+    esac
   done
   path="$(printf '%s' "$path" | cut -d' ' -f1-2)"
-  path="${{path/#p /project }}"; path="${{path/#t /task }}"
   case "$path" in
-{cases}    task\\ *|project\\ *|status*|history*) words="--json --project --agent --help" ;;
+{cases}    *) words="--json --project --agent --help" ;;
   esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
