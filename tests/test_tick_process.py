@@ -1,0 +1,537 @@
+"""The Tick as a process: real pipes, and a real pseudo-terminal that controls it."""
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+from tick_support import BOARD, ROOT, TICK, Process, fill, store
+
+import tam
+import tam_tick
+
+
+@pytest.fixture
+def tick() -> Iterator[Process]:
+    """A Tick in a project with two tasks, its first state read."""
+    fill("demo", 2)
+    with Process() as process:
+        assert process.read()["seq"] == 0
+        yield process
+
+
+def command_line(*words: str) -> None:
+    """Run tam as another process would."""
+    subprocess.run([sys.executable, str(ROOT / "tam.py"), *words], check=True, capture_output=True)
+
+
+def database() -> sqlite3.Connection:
+    return sqlite3.connect(store().config["db_file"], isolation_level=None)
+
+
+def resident(process: Process) -> int:
+    """Return the bytes of memory that a process holds."""
+    with open(f"/proc/{process.popen.pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# ---- the dialogue of appendix A ----
+
+
+def test_the_dialogue_of_appendix_a() -> None:
+    fill("demo", 1)
+    with Process() as tick:
+        described = tick.describe()
+        assert described["protocol"] == 3 and described["recover_with"] == "history"
+        assert described["state"]["series"] == [{"path": "/events", "newest": "last"}]
+        first = tick.read()
+        assert first["seq"] == 0 and first["data"]["counts"]["todo"] == 1
+        revision = described["revision"]
+
+        params = {"tool": "task_create", "args": {"title": "By an agent"}, "revision": revision}
+        answer = tick.ask("tick/call", params)
+        assert answer["result"]["task"]["id"] == 2
+        update, again = tick.frames[-2:]
+        assert again is answer, "the update comes before the answer"
+        assert update["params"]["seq"] == 1 and update["params"]["data"]["counts"]["todo"] == 2
+        tick.sees("2 By an agent")
+
+        tick.type("s")  # a person starts the selected task, which is the first one still
+        moved = tick.update(lambda data: data["counts"]["in_progress"] == 1)
+        assert moved["seq"] == 2 and moved["data"]["events"][-1]["actor"] == "human"
+
+        stale = tick.ask("tick/call", {**params, "revision": "0"})
+        assert stale["error"]["code"] == -32004
+        assert store().call("task.list", {})["total"] == 2, "it was not carried out"
+        assert b"test-instance" not in tick.raw
+        tick.end_of_input()
+        assert tick.wait() == 0
+    assert tick.raw.endswith(b"\n")
+
+
+# ---- requests ----
+
+
+def test_eight_calls_run_beside_describe_and_read_and_are_answered_once(tick: Process) -> None:
+    revision = tick.describe()["revision"]
+    blocker = database()
+    blocker.execute("BEGIN IMMEDIATE")
+    calls = [
+        tick.request("tick/call", {"tool": "task_create", "args": {"title": f"n{n}"},
+                                   "revision": revision})
+        for n in range(8)
+    ]
+    started = time.monotonic()
+    for _ in range(20):
+        tick.describe()
+        tick.read()
+    assert time.monotonic() - started < 2.0
+    assert not any(frame.get("id") in calls for frame in tick.frames), "all eight still wait"
+    blocker.execute("ROLLBACK")
+    titles = {tick.answer(call)["result"]["task"]["title"] for call in calls}
+    assert titles == {f"n{n}" for n in range(8)}
+    final = tick.update(lambda data: data["counts"]["todo"] == 10)
+    assert tick.read()["seq"] >= final["seq"]
+    ids = [frame["id"] for frame in tick.frames if "id" in frame]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_read_after_an_answer_shows_what_the_call_did(tick: Process) -> None:
+    revision = tick.describe()["revision"]
+    for number in range(3, 30):
+        params = {"tool": "task_create", "args": {"title": "x"}, "revision": revision}
+        assert "result" in tick.ask("tick/call", params)
+        assert tick.read()["data"]["counts"]["todo"] == number
+    seqs = [update["seq"] for update in tick.updates()]
+    assert seqs == sorted(set(seqs))
+
+
+def test_five_thousand_junk_lines_get_no_answer_and_do_no_harm(tick: Process) -> None:
+    junk = [b"junk", b"[]", b'{"id":null}', b"\xff\xfe", b"{" * 300, b"", b'{"jsonrpc":"2.0"}']
+    before = len(tick.frames)
+    for start in range(0, 5000, 50):
+        tick.send(b"\n".join(junk[n % len(junk)] for n in range(start, start + 50)))
+    assert tick.read()["data"]["counts"]["todo"] == 2
+    assert len(tick.frames) == before + 1
+
+
+def test_an_overlong_line_is_dropped_in_bounded_memory(tick: Process) -> None:
+    before = resident(tick)
+    chunk = b'{"jsonrpc":"2.0","id":1,"x":"' + b"x" * (1 << 20)
+    for _ in range(40):
+        tam.write_all(tick.popen.stdin.fileno(), chunk)
+    tick.send(b"")
+    count = len(tick.frames)
+    assert tick.read()["seq"] == 0 and len(tick.frames) == count + 1
+    assert resident(tick) - before < 32 << 20
+
+
+def test_answers_to_a_host_that_does_not_read_are_kept_and_bounded(tick: Process) -> None:
+    tick.read()
+    tick.reading = False
+    ids = [tick.request("tick/describe") for _ in range(600)]
+    before = resident(tick)
+    tick.type("aStill alive\r")
+    tick.sees("Still alive")
+    assert resident(tick) - before < 16 << 20
+    tick.reading = True
+    for request_id in ids:
+        tick.answer(request_id)
+    assert sorted(f["id"] for f in tick.frames if "id" in f) == sorted({*range(1, ids[0]), *ids})
+
+
+def test_requests_that_came_in_one_piece_or_byte_by_byte(tick: Process) -> None:
+    line = b'{"jsonrpc":"2.0","id":%d,"method":"tick/read","params":{}}'
+    tick.send(b"\n".join(line % number for number in range(1000, 1100)) + b"\r")
+    for number in range(1000, 1100):
+        tick.answer(number)
+    for byte in line % 2000 + b"\n":
+        tam.write_all(tick.popen.stdin.fileno(), bytes([byte]))
+    assert tick.answer(2000)["result"]["seq"] == 0
+
+
+# ---- updates ----
+
+
+def test_another_process_reaches_the_wire_and_the_screen(tick: Process) -> None:
+    command_line("task", "add", "From the command line", "--project", "demo")
+    tick.update(lambda data: data["counts"]["todo"] == 3)
+    tick.sees("3 From the command line")
+
+
+def test_a_foreign_commit_is_on_the_wire_within_150_ms(tick: Process) -> None:
+    home, delays = store(), []
+    for number in range(3, 23):
+        home.call("task.add", {"title": "x", "project": "demo"})
+        committed = time.monotonic()
+        tick.update(lambda data, n=number: data["counts"]["todo"] >= n)
+        delays.append(time.monotonic() - committed)
+    assert sorted(delays)[15] < 0.150, delays
+
+
+def test_the_end_of_a_lease_is_an_update(tick: Process) -> None:
+    tick.call("task_claim", id=1, agent="a", lease_seconds=900)
+    claimed = tick.update(lambda data: data["leased_count"] == 1)
+    assert [task["id"] for task in claimed["data"]["next"]] == [2]
+    database().execute("UPDATE task SET lease_expires_at = ? WHERE id = 1", (int(time.time()) + 2,))
+    tick.update(lambda data: data["leased"] and data["leased"][0]["lease_expires_at"]
+                != claimed["data"]["leased"][0]["lease_expires_at"])
+    ended = tick.updates()[-1]["seq"]
+    over = tick.until(lambda: [u for u in tick.updates() if u["seq"] > ended], "the expiry")[0]
+    assert over["data"]["leased"] == [] and [t["id"] for t in over["data"]["next"]] == [1, 2]
+    assert over["data"]["cursor"] == claimed["data"]["cursor"], "no event, and yet a change"
+    tick.sees("expired")
+
+
+def test_what_is_only_seen_makes_no_update(tick: Process) -> None:
+    tick.sees("Task 1")
+    for columns in (100, 20, 66, 40, 200, 65, 30, 1, 80, 120):
+        tick.resize(columns, columns // 4 + 1)
+        time.sleep(0.02)  # two resizes at once would be one
+    tick.sees("● agents see this project")
+    for key in ("\x1b[B", "\x1b[C", "\x1b[A", "t", "?", "\x1b", "/", "T", "\x1b", "\r", "\x1b", "\x1b"):
+        tick.type(key)
+        time.sleep(0.06)  # an escape byte needs its silence
+    tick.sees("● demo")
+    assert tick.read()["seq"] == 0 and tick.updates() == []
+
+
+def storm(tick: Process, seconds: float) -> None:
+    """Let the host be deaf under a storm of writes, and see that nothing is lost or grows."""
+    tick.reading = False
+    home, count = store(), 2
+    memory = resident(tick)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        home.call("task.add", {"title": "长长的标题" * 30, "project": "demo"})
+        count += 1
+        tick.pump()
+    home.call("task.add", {"title": "The last one", "project": "demo"})
+    count += 1
+    tick.type("\x1b[H")  # the selection stayed on its task, far below by now
+    tick.sees("The last one")
+    tick.type("aTyped meanwhile\r")
+    tick.sees("Typed meanwhile")
+    assert resident(tick) - memory < 24 << 20
+    tick.reading = True
+    newest = tick.update(lambda data: data["counts"]["todo"] == count + 1)
+    assert tick.read()["seq"] >= newest["seq"]
+    seqs = [update["seq"] for update in tick.updates()]
+    assert seqs == sorted(set(seqs)) and len(seqs) < 60 < count
+
+
+def test_a_deaf_host_under_a_storm_of_writes(tick: Process) -> None:
+    storm(tick, 2.5)
+
+
+@pytest.mark.slow
+def test_a_deaf_host_under_ten_seconds_of_storm(tick: Process) -> None:
+    storm(tick, 10.0)
+
+
+# ---- which project ----
+
+
+def test_the_project_may_come_later_and_go_again() -> None:
+    home = store()
+    with Process() as tick:
+        assert tick.read() == {"seq": 0, "data": None, "at": tick.frames[-1]["result"]["at"]}
+        tick.sees("no projects yet")
+        home.call("project.add", {"name": "first"})
+        tick.sees("first")
+        assert tick.read()["data"] is None, "made, but not chosen"
+        command_line("project", "use", "first")
+        tick.update(lambda data: data["project"]["name"] == "first")
+        tick.sees("● agents see this project")
+        home.call("project.add", {"name": "second"})
+        home.call("project.use", {"name": "second"})
+        tick.update(lambda data: data["project"]["name"] == "second")
+        home.call("project.del", {"name": "second"})
+        tick.until(lambda: tick.read()["data"] is None, "null")
+        assert all(update["data"] is not None for update in tick.updates())
+
+
+@pytest.mark.parametrize("given", ["flag", "environment"])
+def test_a_named_project_is_served_once_it_is_made(given: str) -> None:
+    fill("current", 1)
+    argv = (*TICK, "--project", "later") if given == "flag" else TICK
+    env = {} if given == "flag" else {"TAM_PROJECT": "later"}
+    with Process(argv, env=env) as tick:
+        assert tick.read()["data"] is None
+        store().call("project.add", {"name": "later"})
+        tick.update(lambda data: data["project"]["name"] == "later")
+        assert tick.call("task_create", title="x")["result"]["task"]["project"] == "later"
+        assert tick.call("task_get", id=1)["error"]["data"]["code"] == "not_found"
+
+
+def test_another_file_in_the_place_of_the_database_is_seen(tick: Process) -> None:
+    path = store().config["db_file"]
+    for suffix in ("", "-wal", "-shm"):
+        if os.path.exists(path + suffix):
+            os.rename(path + suffix, path + suffix + ".old")
+    tick.until(lambda: tick.read()["data"] is None, "null")
+    store().call("project.add", {"name": "demo"})
+    tick.update(lambda data: data["counts"]["todo"] == 0)
+
+
+# ---- the wire and the screen ----
+
+
+@pytest.mark.parametrize("end", ["quit", "ctrl-c", "eof", "SIGTERM", "SIGHUP", "SIGINT", "broken"])
+def test_every_way_out_gives_the_terminal_back(end: str) -> None:
+    fill("demo", 2)
+    with Process() as tick:
+        before = tick.modes()
+        tick.sees("Task 2")
+        assert tick.modes() != before
+        statuses = {"SIGTERM": 143, "SIGHUP": 129}
+        if end in ("quit", "ctrl-c"):
+            tick.type("q" if end == "quit" else "\x03")
+        elif end == "eof":
+            tick.end_of_input()
+        elif end == "broken":
+            tick.reading = False
+            tick.popen.stdout.close()
+            tick.popen.stdout = None
+            tick.request("tick/read")
+        else:
+            tick.signal(signal.Signals[end])
+        assert tick.wait() == statuses.get(end, 0)
+        assert tick.modes() == before
+        assert "Traceback" not in tick.screen.text()
+
+
+def test_sigterm_during_calls_ends_at_once(tick: Process) -> None:
+    before = Process.modes(tick)
+    tick.sees("Task 2")
+    blocker = database()
+    blocker.execute("BEGIN IMMEDIATE")
+    revision = tick.describe()["revision"]
+    for _ in range(8):
+        tick.request("tick/call", {"tool": "task_next", "args": {"agent": "a", "claim": True},
+                                   "revision": revision})
+    tick.read()
+    started = time.monotonic()
+    tick.signal(signal.SIGTERM)
+    assert tick.wait() == 143 and time.monotonic() - started < 2.0
+    modes = tick.modes()
+    assert modes[3] & (8 | 2), "echo and line editing are on again"
+    assert before[3] != modes[3]
+    blocker.execute("ROLLBACK")
+    assert store().call("status", {})["leased"] == 0
+
+
+def test_the_end_of_input_waits_for_the_calls_under_way(tick: Process) -> None:
+    blocker = database()
+    blocker.execute("BEGIN IMMEDIATE")
+    revision = tick.describe()["revision"]
+    calls = [
+        tick.request("tick/call", {"tool": "task_create", "args": {"title": f"n{n}"},
+                                   "revision": revision})
+        for n in range(3)
+    ]
+    tick.send(b'{"jsonrpc":"2.0","id":999,"method":"tick/read"')  # the newline is in the middle
+    tam.write_all(tick.popen.stdin.fileno(), b"no line of its own")
+    tick.end_of_input()
+    for _ in range(5):
+        tick.pump(0.05)
+    assert tick.popen.poll() is None, "it waits"
+    blocker.execute("ROLLBACK")
+    assert tick.wait() == 0
+    assert {tick.answer(call)["result"]["task"]["title"] for call in calls} == {"n0", "n1", "n2"}
+    assert tick.raw.endswith(b"\n")
+
+
+def test_quitting_finishes_what_the_person_has_just_entered(tick: Process) -> None:
+    tick.sees("Task 2")
+    blocker = database()
+    blocker.execute("BEGIN IMMEDIATE")
+    tick.type("aJust in time\rq")
+    tick.loses("Add a task")
+    blocker.execute("ROLLBACK")
+    assert tick.wait() == 0
+    assert store().call("task.list", {})["tasks"][0]["title"] == "Just in time"
+
+
+def test_a_host_that_is_deaf_at_the_end_is_given_up(tick: Process) -> None:
+    tick.reading = False
+    for _ in range(60):
+        tick.request("tick/describe")
+    tick.end_of_input()
+    started = time.monotonic()
+    tick.popen.wait(timeout=20)
+    assert time.monotonic() - started < tam_tick.LAST_WRITE + 3
+
+
+def test_it_works_without_a_terminal() -> None:
+    fill("demo", 1)
+    with Process(size=None) as tick:
+        assert tick.read()["data"]["counts"]["todo"] == 1
+        assert "result" in tick.call("task_create", title="x")
+        tick.update(lambda data: data["counts"]["todo"] == 2)
+        tick.end_of_input()
+        assert tick.wait() == 0
+        assert tick.popen.stderr.read() == b""
+
+
+def test_it_works_on_a_terminal_that_nobody_knows() -> None:
+    fill("demo", 1)
+    with Process(env={"TERM": "no-such-terminal"}) as tick:
+        assert tick.read()["data"]["counts"]["todo"] == 1
+
+
+def test_it_goes_on_when_the_requests_come_from_a_file(tmp_path: object) -> None:
+    fill("demo", 1)
+    requests, answers = tmp_path / "requests", tmp_path / "answers"
+    requests.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tick/read"}\n' * 3)
+    with open(requests, "rb") as source, open(answers, "wb") as target:
+        done = subprocess.run(
+            TICK, stdin=source, stdout=target, stderr=subprocess.PIPE, timeout=20,
+            start_new_session=True, env={**os.environ, "TICKLOOP_INSTANCE_ID": "x"},
+        )
+    assert done.returncode == 0 and done.stderr == b""
+    assert answers.read_bytes().count(b'"seq":0') == 3
+
+
+STRAY = """
+import os, sys, threading, time
+sys.path.insert(0, {root!r})
+import tam_tick
+def noise():
+    while True:
+        print("noise"); sys.stdout.flush(); os.write(1, b"more"); os.write(2, b"noise")
+        os.system("echo from a child"); time.sleep(0.01)
+threading.Timer(0.3, noise).start() or None
+os._exit(tam_tick.main([]))
+"""
+
+
+def test_stray_output_never_reaches_the_wire() -> None:
+    fill("demo", 1)
+    argv = (sys.executable, "-c", STRAY.format(root=str(ROOT)))
+    with Process(argv) as tick:
+        tick.sees("noise")
+        for _ in range(50):
+            tick.read()
+        assert b"noise" not in tick.raw and b"child" not in tick.raw
+        tick.end_of_input()
+        assert tick.wait() == 0
+
+
+def test_a_locale_that_is_not_utf8_still_shows_every_script() -> None:
+    fill("demo", 1, "任务 {} 🚧")
+    with Process(env={"LC_ALL": "C", "LANG": "zh_CN.GBK"}) as tick:
+        tick.sees("任务 1 🚧")
+        tick.type("a标题\r")
+        tick.sees("2 标题")
+
+
+def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
+    home = store()
+    home.home.make()
+    with open(home.config["db_file"], "wb") as file:
+        file.write(b"this is no database, and long enough to be looked at" * 100)
+    with Process() as tick:
+        assert tick.describe()["protocol"] == 3
+        assert tick.read()["data"] is None
+        assert tick.call("project_list")["error"]["code"] == -32000
+        tick.sees("That did not work")
+        tick.type("\r")
+        tick.loses("That did not work")
+        tick.type("q")
+        assert tick.wait() == 0
+
+
+# ---- the board as a person has it ----
+
+
+@pytest.mark.parametrize("argv", [BOARD, TICK], ids=["tam -i", "tam tick"])
+def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None:
+    home = fill("demo", 1)
+    with Process(argv, piped=False, env={"TAM_AGENT": "agent-a"}) as board:
+        before = board.modes()
+        board.sees("● demo")
+        board.type("\r")
+        board.sees("Task 1")
+        board.type("a新任务 X\x7fY\r")
+        board.sees("2 新任务 Y")
+        board.type("c")
+        board.sees("Done 1")
+        home.call("task.add", {"title": "foreign", "project": "demo"})
+        board.sees("3 foreign")
+        board.type("q")
+        assert board.wait() == 0
+        assert board.modes() == before
+        assert "jsonrpc" not in board.screen.text()
+    events = home.call("history", {})["events"]
+    assert {event["actor"] for event in events} == {"human"}
+
+
+def test_the_board_goes_through_all_its_keys() -> None:
+    home = fill("alpha", 2)
+    home.call("project.add", {"name": "beta"})
+    with Process(BOARD, piped=False) as board:
+        board.sees("beta")
+        board.type("\x1b[B\x1b[B\x1b[A")  # around the end, twice
+        board.type("agamma\r")
+        board.sees("gamma")
+        board.type("e\x15delta\r")
+        board.sees("delta")
+        board.loses("gamma")
+        board.type("d")
+        board.sees("Delete project 'delta'")
+        board.type("\r")
+        board.loses("delta")
+        board.type("u\r")
+        board.sees("Todo")
+        board.type("?")
+        board.sees("Everywhere")
+        board.type("x")
+        board.loses("Everywhere")
+        board.type("t")
+        board.until(lambda: store().config["theme"] == "light", "the theme")
+        board.type("q")
+        assert board.wait() == 0
+    assert {project["name"] for project in home.call("project.list", {})} == {"alpha", "beta"}
+
+
+def test_an_error_is_a_tip_and_leads_back_to_what_was_typed() -> None:
+    home = fill("demo", 1)
+    with Process((*BOARD, "--project", "demo"), piped=False) as board:
+        board.sees("Task 1")
+        board.type("a" + "x" * 1001 + "\r")
+        board.sees("That did not work")
+        board.type("\r")
+        board.sees("Add a task")
+        board.type("\x15Short\r")
+        board.sees("2 Short")
+        board.type("q")
+        assert board.wait() == 0
+    assert home.call("task.list", {})["total"] == 2
+
+
+def test_a_hung_up_terminal_ends_the_board() -> None:
+    fill("demo", 1)
+    with Process(BOARD, piped=False, env={}) as board:
+        board.sees("demo")
+        os.close(board.slave)
+        os.close(board.master)
+        board.master = board.slave = None
+        assert board.popen.wait(timeout=10) in (0, 129)
+
+
+def test_without_a_terminal_there_is_no_board() -> None:
+    done = subprocess.run(BOARD, stdin=subprocess.DEVNULL, capture_output=True,
+                          start_new_session=True, timeout=20)
+    assert done.returncode == 1 and done.stdout == b"" and b"needs a terminal" in done.stderr
+
+
+def test_wrong_options_are_told_before_anything_is_drawn() -> None:
+    done = subprocess.run([*TICK, "--nonsense"], stdin=subprocess.DEVNULL, capture_output=True,
+                          start_new_session=True, timeout=20)
+    assert done.returncode == 2 and done.stdout == b"" and b"--nonsense" in done.stderr
