@@ -1708,22 +1708,15 @@ class Home:
 
         The file is read again when another process has changed it.
         """
-        seen = self._stamp()
+        seen = file_stamp(self.config_file)  # before it is read: what comes later is seen later
         if seen != self._seen:
             self._config = self._settings(self._read(create=True))
-            self._seen = self._stamp()
+            self._seen = seen
         return self._config
 
     def path(self, key: str) -> str:
         """Return a setting as an absolute path; a relative one starts at tam's own directory."""
         return os.path.join(self.directory, os.path.expanduser(self.config[key]))
-
-    def _stamp(self) -> tuple | None:
-        try:
-            found = os.stat(self.config_file)
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_ino, found.st_size
 
     def save(self, **changes: str | None) -> None:
         """Set or (with None) remove keys, keeping the rest of the file; atomic, under a lock."""
@@ -1803,6 +1796,15 @@ class Home:
                 )
         defaults = self._defaults()
         return {key: found.get(key) or defaults[key] for key in CONFIG_KEYS}
+
+
+def file_stamp(path: str) -> tuple | None:
+    """Return what changes when a file is written or replaced; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _parse_toml(text: str) -> dict:
@@ -2167,7 +2169,10 @@ class Store:
         self._queue = FileLock(path + ".lock", busy_timeout)
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._opened: tuple | None = None  # what file the connections belong to
+        self._look: object = _identity  # what must stay the same for the connections to be used,
+        self._opened: tuple | None = None  # and what it was when they were opened
+        self._changes = 0
+        self._seen: tuple = ()
 
     def reading(self) -> _Reading:
         """Return a context manager: a connection that sees one moment and can change nothing."""
@@ -2175,27 +2180,35 @@ class Store:
         if self._writer is not None:
             return _Reading(self._writer)
         if self._reader is None:
-            self._reader = _open_reader(self)
-            self._opened = _identity(self.path)
+            before = _contents(self.path)
+            self._reader, in_place = _open_reader(self)
+            self._look = _identity if in_place else _contents
+            self._opened = before and before[0][:2] if in_place else before
         return _Reading(self._reader)
 
     def writing(self) -> _Writing:
         """Return a context manager: one transaction under the write lock, all or nothing."""
         self._forget_replaced()
         if self._writer is None:
+            before = _identity(self.path)
             self._writer = self.open_writer()
-            self._opened = _identity(self.path)
+            self._look, self._opened = _identity, before or _identity(self.path)
         return _Writing(self._writer, self._queue)
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed."""
         with self.reading() as db:
-            return db.execute("PRAGMA data_version").fetchone()[0]
+            # SQLite's number means something for one connection only.
+            number = db.execute("PRAGMA data_version").fetchone()[0]
+        seen = self._opened, db is self._writer, number
+        self._changes += seen != self._seen
+        self._seen = seen
+        return self._changes
 
     def open_writer(self) -> sqlite3.Connection:
         """Return a new connection to the file, made and migrated where it has to be."""
         try:
-            if _size(self.path + "-wal"):
+            if _size(self.path + "-wal") and os.path.exists(self.path):
                 _refuse_unusable(self)
             return self._prepared_writer()
         except (OSError, sqlite3.Error) as error:
@@ -2220,7 +2233,7 @@ class Store:
             if not is_current(db, self.path):
                 with self._queue:
                     migrate(db, self.path)
-            _use_wal(db)
+            _use_wal(db, self.path)
         except BaseException:
             db.close()
             raise
@@ -2228,10 +2241,12 @@ class Store:
 
     def _forget_replaced(self) -> None:
         # A file that was moved away, restored or newly made since: writes to the old one are lost.
-        if self._opened is not None and self._opened != _identity(self.path):
-            self.close()
-        elif self._reader is not None and self._opened is None and os.path.exists(self.path):
-            self.close()
+        if (self._reader or self._writer) and self._opened != self._look(self.path):
+            try:
+                if self._writer:  # else the WAL would be taken for that of the new file
+                    self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                self.close()
 
 
 class _Reading:
@@ -2283,11 +2298,13 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def _identity(path: str) -> tuple | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    stamp = file_stamp(path)
+    return stamp and stamp[:2]
+
+
+def _contents(path: str) -> tuple | None:
+    stamp = file_stamp(path)
+    return stamp and (stamp, file_stamp(path + "-wal"), file_stamp(path + "-journal"))
 
 
 def _text(data: bytes) -> str:
@@ -2311,13 +2328,34 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
-def _use_wal(db: sqlite3.Connection) -> None:
+def _use_wal(db: sqlite3.Connection, path: str) -> None:
+    mode = db.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode == "wal" or not _has_shared_memory(path):
+        return
     try:
         db.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError:
-        # Where WAL cannot be had (no shared memory, a reader in the way) the rollback journal
-        # gives the same guarantees, only with less room for readers beside a writer.
+        # With a reader in the way the rollback journal gives the same guarantees, only with less
+        # room for readers beside a writer; the next process tries again.
         db.execute("PRAGMA journal_mode").fetchone()
+
+
+def _has_shared_memory(path: str) -> bool:
+    # SQLite itself finds out only when the file has become one that nobody there can write.
+    import mmap
+
+    probe = f"{path}.{os.urandom(8).hex()}.tmp"
+    try:
+        fd = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            write_all(fd, bytes(mmap.PAGESIZE))
+            mmap.mmap(fd, mmap.PAGESIZE).close()
+        finally:
+            os.close(fd)
+            os.unlink(probe)
+    except OSError:
+        return False
+    return not os.path.isdir(path + "-shm")
 
 
 def is_current(db: sqlite3.Connection, path: str) -> bool:
@@ -2419,16 +2457,17 @@ def _cannot_open(path: str, error: Exception) -> Startup:
 # A reader must leave no trace: not in the file, not beside it, and also where it may not write.
 
 
-def _open_reader(store: Store) -> sqlite3.Connection:
+def _open_reader(store: Store) -> tuple[sqlite3.Connection, bool]:
+    """Return a connection, and whether it goes on seeing the file as it changes."""
     if not os.path.exists(store.path):
-        return _in_memory(None)
+        return _in_memory(None), True
     try:
         return _open_in_place(store)
     except sqlite3.DatabaseError as error:
         if is_busy(error):
             raise
-        if _lacks_permission(error):
-            return _open_aside(store.path)
+        if _lacks_permission(error) or _lacks_shared_memory(error):
+            return _open_aside(store.path), False
         raise _cannot_open(store.path, error) from None
 
 
@@ -2437,7 +2476,15 @@ def _lacks_permission(error: sqlite3.Error) -> bool:
     return primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 
-def _open_in_place(store: Store) -> sqlite3.Connection:
+def _lacks_shared_memory(error: sqlite3.Error) -> bool:
+    # A full disk has no room for it either, and reading must go on there.
+    return getattr(error, "sqlite_errorcode", 0) in (
+        sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_SHMMAP,
+        sqlite3.SQLITE_IOERR_SHMLOCK,
+    )
+
+
+def _open_in_place(store: Store) -> tuple[sqlite3.Connection, bool]:
     # Left-over frames in the WAL would be moved into the file when a writer closes, so then the
     # connection must be read-only; with no frames an ordinary one removes what it made beside.
     mode = "ro" if _size(store.path + "-wal") or not os.access(store.path, os.W_OK) else "rw"
@@ -2445,7 +2492,7 @@ def _open_in_place(store: Store) -> sqlite3.Connection:
     try:
         if is_current(db, store.path):
             db.execute("PRAGMA query_only = ON")
-            return db
+            return db, True
     except BaseException:
         db.close()
         raise
@@ -2453,13 +2500,13 @@ def _open_in_place(store: Store) -> sqlite3.Connection:
     return _migrated_reader(store)
 
 
-def _migrated_reader(store: Store) -> sqlite3.Connection:
+def _migrated_reader(store: Store) -> tuple[sqlite3.Connection, bool]:
     try:
         store.open_writer().close()
     except Startup:
         if os.access(store.path, os.W_OK) and os.access(os.path.dirname(store.path), os.W_OK):
             raise
-        return _open_aside(store.path)
+        return _open_aside(store.path), False
     return _open_in_place(store)
 
 
@@ -2467,7 +2514,8 @@ def _open_aside(path: str) -> sqlite3.Connection:
     """Open a file whose directory may not be written: as immutable, or as a copy in memory."""
     if not os.access(path, os.R_OK) or os.path.isdir(path):
         raise _cannot_open(path, PermissionError("it is no file that this user may read"))
-    if not _size(path + "-wal"):
+    unfinished = [suffix for suffix in ("-wal", "-journal") if _size(path + suffix)]
+    if not unfinished:
         db = _connect_uri(path, "mode=ro&immutable=1", 0)
         if is_current(db, path):
             return db
@@ -2477,7 +2525,7 @@ def _open_aside(path: str) -> sqlite3.Connection:
 
     with tempfile.TemporaryDirectory() as directory:
         copy = os.path.join(directory, "copy")
-        for suffix in ("", "-wal"):
+        for suffix in ("", *unfinished):
             shutil.copyfile(path + suffix, copy + suffix)
         return _in_memory(_prepared(sqlite3.connect(copy, **_connection_options(0))))
 
@@ -3518,7 +3566,8 @@ class Tam:
     @property
     def store(self) -> Store:
         """The database that the config names, opened anew when the config names another."""
-        path = self.home.path("db_file")
+        # SQLite keeps its other files beside the file that a symbolic link leads to.
+        path = os.path.realpath(self.home.path("db_file"))
         if self._store is None or self._store.path != path:
             self.close()
             self._store = Store(path, self.busy_timeout)

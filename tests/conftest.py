@@ -45,10 +45,10 @@ def public() -> Path:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
-    """A file system of 256 KiB, where this user may mount one."""
+    """A file system of one MiB, where this user may mount one."""
     place = tmp_path / "small"
     place.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(place)]
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
     if os.geteuid() or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("this user may not mount a file system")
     yield place
