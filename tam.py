@@ -4464,7 +4464,7 @@ def _run_program(word: str, argv: list[str], called: str = "") -> int:
 
 def _without_command(line: Line) -> int:
     if line.words and line.words[0] in EXTRAS:
-        return EXTRAS[line.words[0]](line.rest)
+        return EXTRAS[line.words[0]](line.before + line.rest)
     first = line.rest[0] if line.rest else ""
     if first in ("-i", "--interactive") and not line.words:
         return _run_program("tick", ["--board"] + line.before + line.rest[1:], first)
@@ -4542,46 +4542,104 @@ def _aligned(rows: list[tuple]) -> str:
     return "".join(f"  {name:<{width}}  {text}\n" for name, text in rows)
 
 
+def _extra_parser(name: str, run: object, *arguments: tuple) -> argparse.ArgumentParser:
+    parser = Parser(
+        prog=f"tam {name}", description=run.__doc__, formatter_class=_help_formatter,
+        allow_abbrev=False, add_help=False,
+    )
+    group = parser.add_argument_group("arguments")
+    for metavar, words in arguments:
+        group.add_argument(metavar.lower(), metavar=metavar, help=words)
+    _add_globals(parser)
+    return parser
+
+
+def _give(name: str, text: str, as_json: bool) -> int:
+    data = success(name, {"text": text}, None, None) if as_json else text.encode("utf-8")
+    write_stdout(data)
+    return 0
+
+
 def guide(argv: list[str]) -> int:
     """Print the guide for agents (llms.txt)."""
+    as_json = _extra_parser("guide", guide).parse_args(argv).json
+    for directory in _guide_directories():
+        path = os.path.join(directory, "llms.txt")
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as file:
+                return _give("guide", file.read(), as_json)
+    raise Internal(
+        "llms.txt is not beside tam.py: copy it there from the top of tam's source tree, or install"
+        " the distribution tam-agent, which has it. `tam -h` tells the commands",
+        missing_file="llms.txt",
+    )
+
+
+def _guide_directories() -> list[str]:
+    """Return where llms.txt may be: beside tam.py, or among the data of an installed distribution."""
     import sysconfig
 
     here = os.path.dirname(os.path.abspath(__file__))
-    for directory in (here, os.path.join(sysconfig.get_path("data"), "share", "tam-agent")):
-        path = os.path.join(directory, "llms.txt")
-        if os.path.isfile(path):
-            with open(path, "rb") as file:
-                write_stdout(file.read())
-            return 0
-    raise Internal(
-        "llms.txt is not beside tam.py: it comes with the distribution tam-agent and stands at the"
-        " top of tam's source tree. `tam -h` tells the commands", missing_file="llms.txt",
-    )
+    user = sysconfig.get_path("data", sysconfig.get_preferred_scheme("user"))
+    # `pip install --target DIR` puts the data below the modules' own directory.
+    return [here] + [os.path.join(base, "share", "tam-agent")
+                     for base in (sysconfig.get_path("data"), user, here)]
 
 
 def completion(argv: list[str]) -> int:
     """Print the completion script for a shell: bash, zsh or fish."""
-    parser = Parser(prog="tam completion", description=completion.__doc__, allow_abbrev=False)
-    parser.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
-    shell = parser.parse_args(argv).shell
-    if shell not in COMPLETIONS:
-        raise Invalid(f"shell: {printable(shell)!r} is not one of {', '.join(COMPLETIONS)}")
-    return _say(COMPLETIONS[shell]())
+    parser = _extra_parser("completion", completion, ("SHELL", "bash, zsh or fish"))
+    parsed = parser.parse_args(argv)
+    if parsed.shell not in COMPLETIONS:
+        shells = ", ".join(COMPLETIONS)
+        raise Invalid(f"shell: {printable(parsed.shell)!r} is not one of {shells}")
+    return _give("completion", COMPLETIONS[parsed.shell](), parsed.json)
 
 
-def _completion_words() -> dict[str, list[str]]:
-    """Return what may follow each command path, from the very parsers that will read it."""
+#: Words and flags of the commands that are programs, whose own parsers are in other files.
+PROGRAM_WORDS = {
+    "mcp": ((), ("--project", "--agent", "--home", "--config", "--help")),
+    "tick": (("host", "check"), ("--project", "--agent", "--json", "--help")),
+    "tick host": ((), ("--help",)),
+    "tick check": ((), ("--call", "--timeout", "--json", "--help")),
+}
+#: What completion offers after a flag; None: the name of a file. The schema has the rest.
+FLAG_VALUES = {
+    "--priority": tuple("12345"), "--assigned": (ME, UNASSIGNED), "--description-file": None,
+    "--home": None, "--config": ("claude", "codex", "gemini", "vscode", "cursor", "json"),
+    "--call": (), "--timeout": (),
+}
+
+
+def completion_rows() -> dict[str, tuple]:
+    """Return for each command path what may follow it: (words, flags), as its parser has them."""
     single = [command.words[0] for command in COMMANDS if len(command.words) == 1]
     top = sorted([*GROUPS, *single, *PROGRAMS, *EXTRAS])
-    words = {"": [*top, "--interactive", "--version", "--help"]}
-    for group in GROUPS:
-        words[group] = [command.words[1] for command in COMMANDS if command.words[0] == group]
+    rows = {"": (top, ["--json", "--project", "--agent", "--interactive", "--version", "--help"])}
     for command in COMMANDS:
-        actions = command_parser(command)._actions
-        flags = [flag for action in actions for flag in action.option_strings]
-        words[" ".join(command.words)] = [flag for flag in flags if flag.startswith("--")]
-    words["completion"] = list(COMPLETIONS)
-    return words
+        rows[" ".join(command.words)] = ([], _flags(command_parser(command)))
+    for group in GROUPS:
+        words = [command.words[1] for command in COMMANDS if command.words[0] == group]
+        rows[group] = (words, rows[f"{group} list"][1])
+    for name, run in EXTRAS.items():
+        rows[name] = (list(COMPLETIONS) if run is completion else [], _flags(_extra_parser(name, run)))
+    return rows | PROGRAM_WORDS
+
+
+def _flags(parser: argparse.ArgumentParser) -> list[str]:
+    flags = [flag for action in parser._actions for flag in action.option_strings]
+    return [flag for flag in flags if flag.startswith("--")]
+
+
+def _flag_values() -> dict[str, tuple | None]:
+    """Return what follows each flag that takes a value: words, () for any text, None for a file."""
+    values: dict = {}
+    for command in COMMANDS:
+        for action in command_parser(command)._actions:
+            rule = command.operation.properties.get(action.dest, {})
+            if action.option_strings and action.nargs != 0:
+                values |= {flag: tuple(rule.get("enum", ())) for flag in action.option_strings}
+    return values | FLAG_VALUES
 
 
 def _spellings(path: str) -> list[str]:
@@ -4594,27 +4652,44 @@ def _spellings(path: str) -> list[str]:
 
 
 def _bash_completion() -> str:
-    cases = "".join(
-        "    " + "|".join(f'"{spelt}"' for spelt in _spellings(path))
-        + f') words="{" ".join(words)}" ;;\n'
-        for path, words in _completion_words().items()
+    values = _flag_values()
+    after = "".join(
+        f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in values.items() if words
     )
-    return f"""\
+    rows = "".join(
+        "      " + "|".join(f'"{spelt}"' for spelt in _spellings(path))
+        + f') words="{" ".join(words)}"; flags="{" ".join(flags)}" ;;\n'
+        for path, (words, flags) in completion_rows().items()
+    )
+    files = "|".join(flag for flag, words in values.items() if words is None)
+    return BASH_COMPLETION.format(
+        valued="|".join(values), files=files, after=after, rows=rows,
+    )
+
+
+BASH_COMPLETION = """\
 # bash completion for tam: put this into ~/.bashrc:  eval "$(tam completion bash)"
 _tam() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" path="" word words="" value=""
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    if [ -n "$value" ]; then value=""; continue; fi
-    case "$word" in
-      --project|--agent) value=1 ;;
-      -*) ;;
-      *) path="${{path:+$path }}$word" ;;
-    esac
-  done
-  path="$(printf '%s' "$path" | cut -d' ' -f1-2)"
-  case "$path" in
-{cases}    *) words="--json --project --agent --help" ;;
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local path="" count=0 word value="" words="" flags=""
+  case "$previous" in
+    {files}) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$current")); return ;;
+{after}    {valued}) COMPREPLY=(); return ;;
   esac
+  if [ -z "$words" ]; then
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+      if [ -n "$value" ]; then value=""; continue; fi
+      case "$word" in
+        {valued}) value=1 ;;
+        --) COMPREPLY=(); return ;;
+        -*) ;;
+        *) if [ "$count" -lt 2 ]; then path="${{path:+$path }}$word"; count=$((count+1)); fi ;;
+      esac
+    done
+    case "$path" in
+{rows}    esac
+    case "$current" in -*) words="$flags" ;; *) words="${{words:-$flags}}" ;; esac
+  fi
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
 complete -F _tam tam
@@ -4624,22 +4699,53 @@ complete -F _tam tam
 def _zsh_completion() -> str:
     return (
         '# zsh completion for tam: put this into ~/.zshrc:  eval "$(tam completion zsh)"\n'
-        "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n"
-        + _bash_completion()
+        "autoload -Uz compinit bashcompinit\n"
+        "(( $+functions[compdef] )) || compinit\nbashcompinit\n" + _bash_completion()
     )
 
 
 def _fish_completion() -> str:
-    lines = ["# fish completion for tam: tam completion fish > ~/.config/fish/completions/tam.fish",
-             "complete -c tam -f"]
-    for path, words in _completion_words().items():
-        seen = " ".join(path.split()) or ""
-        test = "__fish_use_subcommand" if not seen else " && ".join(
-            f"__fish_seen_subcommand_from {word}" for word in seen.split())
-        for word in words:
-            target = f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
-            lines.append(f"complete -c tam -n '{test}' {target}")
-    return "\n".join(lines)
+    values = _flag_values()
+    lines = [FISH_COMPLETION.format(valued=" ".join(values))]
+    for path, (words, flags) in completion_rows().items():
+        start = f"complete -c tam -n '__tam_at {' '.join(map(json.dumps, _spellings(path)))}'"
+        if words:
+            lines.append(f"{start} -a '{' '.join(words)}'")
+        for flag in flags:
+            lines.append(f"{start} -l {flag[2:]}{_fish_value(flag, values)}")
+    return "\n".join(lines) + "\n"
+
+
+def _fish_value(flag: str, values: dict) -> str:
+    if flag not in values:
+        return ""
+    words = values[flag]
+    return " -r -F" if words is None else f" -x -a '{' '.join(words)}'"
+
+
+FISH_COMPLETION = """\
+# fish completion for tam: tam completion fish > ~/.config/fish/completions/tam.fish
+function __tam_at
+  set -l path
+  set -l value no
+  for word in (commandline -opc)[2..-1]
+    if test $value = yes
+      set value no
+      continue
+    end
+    switch $word
+      case --
+        return 1
+      case {valued}
+        set value yes
+      case '-*'
+      case '*'
+        set -a path $word
+    end
+  end
+  contains -- "$path[1..2]" $argv
+end
+complete -c tam -f"""
 
 
 COMPLETIONS = {"bash": _bash_completion, "zsh": _zsh_completion, "fish": _fish_completion}
