@@ -3887,7 +3887,7 @@ def show_task(paper: Paper, data: dict, args: dict) -> None:
     if task["description"]:
         paper.line()
         for line in task["description"].splitlines():
-            paper.line(f"  {printable(line)}")
+            paper.line(f"  {printable(line)}".rstrip())
     paper.line()
     show_events(paper, data, args)
 
