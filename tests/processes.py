@@ -22,7 +22,7 @@ NOBODY = 65534
 #: What a worker needs before it begins; `go()` returns when every worker of the test is ready.
 PREAMBLE = """
 import json, os, sys
-import locale, logging.handlers, shutil, tempfile, tomllib, traceback, unicodedata
+import tempfile
 import tam
 
 def answer(value):
@@ -32,7 +32,9 @@ def go():
     answer("ready")
     sys.stdin.readline()
 """
+#: What tam imports late is imported before, since root's own Python may be out of reach after.
 DROP_RIGHTS = f"""
+import locale, logging.handlers, shutil, tomllib, traceback, unicodedata
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})

@@ -311,7 +311,7 @@ tam._connect = watched
 sys.exit(tam.main(["task", "add", "after", "--json"]))
 """
     seen = set()
-    for number in range(2, 100, 4):
+    for number in range(2, 100, 7):
         for leftover in scratch_home.glob("tam.db3*"):
             leftover.unlink()
         path.write_bytes(original)

@@ -13,7 +13,7 @@ import pytest
 import tam
 
 from processes import (
-    files, fill, finish, leave_wal, legacy_home, python, query, together, without_rights,
+    DROP_RIGHTS, files, fill, finish, leave_wal, legacy_home, python, query, together, without_rights,
 )
 from support import run
 
@@ -311,11 +311,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_reader_without_permission_sees_what_others_write_later(public_home: Path) -> None:
     protect(public_home)
-    code = """
-os.setgroups([]) if os.geteuid() == 0 else None
-if os.geteuid() == 0:
-    os.setgid(65534)
-    os.setuid(65534)
+    code = DROP_RIGHTS + """
 reader = tam.Tam(project="p")
 for _ in range(3):
     answer([reader.call("task.list", {})["total"], reader.data_version()])
