@@ -4677,7 +4677,7 @@ _tam() {{
 {after}    {valued}) COMPREPLY=(); return ;;
   esac
   if [ -z "$words" ]; then
-    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
       if [ -n "$value" ]; then value=""; continue; fi
       case "$word" in
         {valued}) value=1 ;;
