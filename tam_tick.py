@@ -235,7 +235,7 @@ def error_line(request_id: int, code: int, message: str, data: dict | None = Non
 
 
 def carry_out(store: tam.Tam, call: Call) -> bytes:
-    """Run a call and return the line that answers it, whatever happens (contract section 7).
+    """Run a call and return the line that answers it, whatever happens (contract, Tick).
 
     Runs in a thread of its own; `store` is the thread's. A result that would be longer than a line
     may be becomes an error, since the host would have to end the session over it (T §3.6).
@@ -912,7 +912,7 @@ OVERLAY_KEYS: dict[type, Callable[[Board, str], Step]] = {
 
 
 def press(board: Board, key: str) -> Step:
-    """Return the board after a key, and what the key asks of the world (contract section 2).
+    """Return the board after a key, and what the key asks of the world.
 
     Keys are characters, the names in SEQUENCES and CONTROLS, and PASTE with a text.
     """
