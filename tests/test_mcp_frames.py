@@ -9,6 +9,7 @@ import pytest
 
 import tam
 import tam_mcp
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import (
     CAPABILITIES_KEY, DEADLINE, MODERN_META, PING, PONG, SERVER_META, VERSION_KEY, Client, data_of,
     make_project, modern, opening, request, tool,

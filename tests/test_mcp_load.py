@@ -11,15 +11,18 @@ from collections import Counter
 import pytest
 
 import tam
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import Client, data_of, make_project, tool
 
 SERVERS = 8
-#: Requests after which, on average, a server is killed without reading its answer.
-KILL_EVERY = 60
+#: Requests after which a server is killed without reading its answer.
+KILL_EVERY = 40
+#: Requests of each worker, however slow the machine is.
+FEWEST = 60
 
 
 class Worker(threading.Thread):
-    """One client that works as one agent until the deadline, on one server after the other."""
+    """One client that works as one agent until `until`, on one server after the other."""
 
     def __init__(self, number: int, until: float) -> None:
         super().__init__(name=f"agent-{number}")
@@ -35,7 +38,7 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            while time.monotonic() < self.until:
+            while time.monotonic() < self.until or self.requests < FEWEST:
                 self.step()
             assert self.client.end() == (0, b"", b"")
         except BaseException as error:
@@ -48,7 +51,7 @@ class Worker(threading.Thread):
         name, arguments = self.chance.choice(STEPS)(self)
         self.requests += 1
         self.client.post(tool(name, arguments, self.requests))
-        if self.chance.randrange(KILL_EVERY) == 0:
+        if self.requests % KILL_EVERY == 0:
             self.client.kill()
             self.kills += 1
             self.client = Client("--agent", self.name)
@@ -110,10 +113,11 @@ def load(seconds: float) -> list[Worker]:
 
 
 def check_answers(workers: list[Worker]) -> None:
-    """No two answers claim the same change, and each server was asked and killed often enough."""
+    """No two answers speak of the same change, and every worker has had a server killed."""
     changes = [change for worker in workers for change in worker.changes]
-    assert len(changes) == len(set(changes)) > 100
-    assert sum(worker.kills for worker in workers) >= 3
+    assert len(changes) == len(set(changes))
+    assert len(changes) > 100
+    assert all(worker.kills for worker in workers)
 
 
 def check_history(opened: tam.Tam, workers: list[Worker]) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import tam
 import tam_mcp
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import (
     DEADLINE, PING, PONG, ROOT, Client, data_of, make_project, opening, request, tool,
 )

@@ -7,6 +7,7 @@ import pytest
 
 import tam
 import tam_mcp
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import DATA, MODERN_META, SERVER_META, modern, opening, request, tool
 
 #: The published definitions of each version, as tam's own validator reads them.

@@ -8,6 +8,7 @@ import pytest
 
 import tam
 import tam_mcp
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import DATA, SERVER_META, Client, make_project
 
 TRANSCRIPTS = sorted(DATA.glob("*.jsonl"))

@@ -7,6 +7,7 @@ import pytest
 
 import tam
 import tam_mcp
+from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import data_of, make_project, tool
 
 LIST, GET = tam.OPERATIONS["task.list"], tam.OPERATIONS["task.show"]
