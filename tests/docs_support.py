@@ -6,11 +6,12 @@ The conventions, all of them ordinary Markdown:
 - ```` ```sh ```` and lines indented by four spaces: typed, and must end with 0; lines that reach
   outside this machine or change it (OUTSIDE) are only read;
 - ```` ```json ```` with an envelope: the answer of the command before it;
-- ```` ```text ```` with arrows: `→` is sent, `←` comes back. `{"name": …, "arguments": …}` is an MCP
-  tool call and its text; frames with `"jsonrpc"` go to `tam mcp`, or to `tam tick` when the first
-  method is one of the Tick protocol.
+- ```` ```text ```` with arrows: `→` is sent, `←` comes back. `{"name": …, "arguments": …}` is a
+  tool call of MCP and its text; frames with `"jsonrpc"` go to `tam mcp`, or to `tam tick` when the
+  first method is one of the Tick protocol.
 
-In shown JSON a `…` outside of strings stands for more keys or items, or for any value, and a line `…` for more lines.
+In shown JSON a `…` outside of strings stands for more keys or items, or for any value; a line `…`
+stands for more lines.
 """
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ OUTSIDE = (
 TEST_LINE = re.compile(r"^    python3 -m venv .*pytest.*$", re.MULTILINE)
 #: Starts a program of Python in a session of its own, so that a Tick draws on no one's terminal.
 WITHOUT_TERMINAL = (
-    sys.executable, "-c", "import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
+    sys.executable, "-c",
+    "import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])",
 )
 ELLIPSIS = "…"
 #: Values that differ from run to run.
@@ -42,7 +44,7 @@ VOLATILE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\dZ?|(?<![\w.:/~])/[\w./-
 
 
 class Block:
-    """A fenced or indented block: its language ("" for an indented one), first line number, lines."""
+    """A fenced or indented block: its language ("" for an indented one), its place, its lines."""
 
     def __init__(self, language: str, number: int) -> None:
         self.language = language
@@ -182,7 +184,8 @@ class Desk:
 
     def _speak(self, words: list[str], sent: list[dict], back: list[dict]) -> None:
         """Exchange frames; answers are matched by id, notifications by their method."""
-        with Client(*words, command=[*WITHOUT_TERMINAL, str(ROOT / "tam.py")], env=self.env) as client:
+        command = [*WITHOUT_TERMINAL, str(ROOT / "tam.py")]
+        with Client(*words, command=command, env=self.env) as client:
             revision = None
             for frame in sent:
                 if "revision" in frame.get("params", {}) and frame["params"]["revision"] != "0":
@@ -249,12 +252,14 @@ def compare(shown: object, real: object, where: str) -> None:
     assert type(shown) is type(real), (where, shown, real)
     if isinstance(shown, dict):
         named = set(shown) - {ELLIPSIS}
-        assert named <= set(real) if ELLIPSIS in shown else named == set(real), (where, shown, real)
+        complete = ELLIPSIS in shown or named == set(real)
+        assert complete and named <= set(real), (where, shown, real)
         for key in named:
             compare(shown[key], real[key], f"{where} /{key}")
     elif isinstance(shown, list):
         named = [item for item in shown if item != ELLIPSIS]
-        assert len(named) <= len(real) if ELLIPSIS in shown else len(named) == len(real), (where, shown, real)
+        complete = ELLIPSIS in shown or len(named) == len(real)
+        assert complete and len(named) <= len(real), (where, shown, real)
         for number, (item, answer) in enumerate(zip(named, real)):
             compare(item, answer, f"{where} /{number}")
     elif isinstance(shown, str):

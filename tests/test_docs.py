@@ -1,4 +1,4 @@
-"""The documents do what they say: every command is run, and nothing is named that does not exist."""
+"""The documents do what they say, and name nothing that does not exist."""
 from __future__ import annotations
 
 import re
@@ -22,9 +22,13 @@ WHOLE = (GUIDE, REFERENCE)
 
 ERROR_CODES = {
     error.code: error.exit_status
-    for error in (tam.Invalid, tam.NotFound, tam.Conflict, tam.MissingProject, tam.MissingAgent, tam.Internal)
+    for error in (
+        tam.Invalid, tam.NotFound, tam.Conflict, tam.MissingProject, tam.MissingAgent, tam.Internal,
+    )
 }
-EVENTS = ("created", "updated", "claimed", "heartbeat", "released", "completed", "reopened", "deleted")
+EVENTS = (
+    "created", "updated", "claimed", "heartbeat", "released", "completed", "reopened", "deleted",
+)
 #: Words of the tables that documents may call by these names, beside the operations.
 PROGRAMS = ("mcp", "tick", "guide", "completion", "help", "tick host", "tick check")
 
@@ -46,7 +50,8 @@ def every(paths: tuple) -> pytest.MarkDecorator:
 
 def program_modules() -> list:
     """The modules behind `tam mcp` and `tam tick`, as far as they are there."""
-    return [__import__(name) for name, *_ in tam.PROGRAMS.values() if (ROOT / f"{name}.py").exists()]
+    names = [name for name, *_ in tam.PROGRAMS.values()]
+    return [__import__(name) for name in names if (ROOT / f"{name}.py").exists()]
 
 
 def operation_options() -> set[str]:
@@ -91,6 +96,9 @@ def command_paths() -> set[tuple[str, ...]]:
 
 # What the documents name.
 
+#: Where a command line calls tam, and the words after it.
+CALL = r"(?:^|&& |-- |\| |\$\(|\w+=\S+ )(?:tam|python3? (?:tam\.py|-m tam)) ([^|&]*)"
+
 
 def typed_lines(text: str) -> list[str]:
     """Every command of the blocks, and every span of code that begins like one."""
@@ -107,7 +115,7 @@ def named_paths(text: str) -> set[tuple[str, ...]]:
     """The command words that follow `tam`, at most two of them."""
     found = set()
     for line in typed_lines(text):
-        for rest in re.findall(r"(?:^|&& |-- |\| |\$\(|\w+=\S+ )(?:tam|python3? (?:tam\.py|-m tam)) ([^|&]*)", line):
+        for rest in re.findall(CALL, line):
             rest = re.sub(r"--(?:project|agent)[ =]\S+ |--json ", "", rest)
             match = re.match(r"[a-z]+(?: [a-z]+)?(?![\w…])", rest)
             if match:
@@ -183,7 +191,10 @@ def test_nothing_is_missing(path: Path) -> None:
     wanted |= {f"tam {words}" for words in PROGRAMS if words != "help"} | {"tam -i"}
     wanted |= all_options() | set(tam_mcp.TOOLS) | environment() | {"NO_COLOR"}
     wanted |= set(tam_mcp.CLIENTS) | set(tam.STATUSES)
-    assert {name for name in wanted if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)} == set()
+    missing = {
+        name for name in wanted if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)
+    }
+    assert missing == set()
 
 
 @every(WHOLE)
@@ -217,7 +228,7 @@ def test_limits_are_those_of_the_program() -> None:
 
 
 def test_citations_name_sections_of_the_reference() -> None:
-    headings = {line.lstrip("# ").lower() for line in text_of(REFERENCE).splitlines() if line.startswith("#")}
+    headings = {line.lstrip("# ").lower() for line in headings_of(REFERENCE)}
     for path in sorted(ROOT.glob("tam*.py")):
         for cited in re.findall(r"\(contract,? ([\w ]+?)\)", text_of(path)):
             assert cited.lower() in headings, (path.name, cited)
@@ -252,7 +263,11 @@ def test_links_lead_somewhere(path: Path) -> None:
         linked = (path.parent / name).resolve() if name else path
         assert linked.exists(), target
         if anchor:
-            assert anchor in {slug(line) for line in text_of(linked).splitlines() if line.startswith("#")}
+            assert anchor in {slug(line) for line in headings_of(linked)}
+
+
+def headings_of(path: Path) -> list[str]:
+    return [line for line in text_of(path).splitlines() if line.startswith("#")]
 
 
 def slug(heading: str) -> str:
