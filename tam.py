@@ -4576,7 +4576,7 @@ def guide(argv: list[str]) -> int:
 
 
 def _guide_directories() -> list[str]:
-    """Return where llms.txt may be: beside tam.py, or among the data of an installed distribution."""
+    """Return where llms.txt may be: beside tam.py, or with the data of an installation."""
     import sysconfig
 
     here = os.path.dirname(os.path.abspath(__file__))
@@ -4622,7 +4622,8 @@ def completion_rows() -> dict[str, tuple]:
         words = [command.words[1] for command in COMMANDS if command.words[0] == group]
         rows[group] = (words, rows[f"{group} list"][1])
     for name, run in EXTRAS.items():
-        rows[name] = (list(COMPLETIONS) if run is completion else [], _flags(_extra_parser(name, run)))
+        words = list(COMPLETIONS) if run is completion else []
+        rows[name] = (words, _flags(_extra_parser(name, run)))
     return rows | PROGRAM_WORDS
 
 
