@@ -30,11 +30,30 @@ if sys.version_info < (3, 11):
     )
     raise SystemExit(1)
 
+
+def end_on_interrupt() -> None:
+    """Let Ctrl-C end this process at once: status 130 and not a word.
+
+    As an exception it could come up in a callback or a finalizer, which lose it or print it, or
+    when `main` is over. Nothing needs it: SQLite takes back what was not committed.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+
+
+def _leave(signal_number: int, frame: object) -> None:
+    os._exit(130)
+
+
 try:
+    import os
+    import signal
+
+    if __name__ == "__main__":
+        end_on_interrupt()
     import argparse
     import json
     import math
-    import os
     import re
     import sqlite3
     import time
@@ -173,23 +192,22 @@ class BadJSON(Invalid):
 # ---- schema validator ----------------------------------------------------------------------------
 # JSON Schema: a subset of draft 2020-12.
 #
-# A rule is `_rule_…(run, schema, value, at)`: it reports what it finds and hands the schemas that
-# apply to the value or its parts on to the run. A shape is `_shape_…(run, held)`: it returns what
-# is wrong with a keyword's own value, "" when nothing is. `at` is None for the top, else
-# (the at of what holds it, key or index), so that a pointer costs nothing until it is reported.
+# A rule is `_rule_…(run, word, schema, value, at)`: it reports what it finds, and hands the run
+# the schemas that are to be applied to the value or to its parts. `at` is () for the top, else
+# (the at of what holds it, key or index), so that a pointer costs nothing until it is needed.
 #
-# Schemas and values may come from strangers. No work is done that is not counted in steps, no
-# recursion follows a $ref or a value, and a pattern never reaches Python's `re`, whose
-# backtracking can take exponential time: `_regex_…` below tries every (state, position) once.
+# Schemas and values may come from strangers. So all work is counted in steps, no recursion
+# follows a $ref or a value down, and no pattern reaches Python's `re`, whose backtracking can
+# take exponential time: `_regex_search` takes no way through a pattern twice.
 
 #: What one check may cost. A step takes 0.2 to 0.5 microseconds: the limit is about a second.
 SCHEMA_STEPS = 2_000_000
-#: How deep schemas may apply within one another: MAX_DEPTH levels of a value, and on each of them
-#: five schemas in a row that lead to the next one ($ref, allOf, …).
+#: How deep schemas may apply within one another: MAX_DEPTH levels of a value, and on each of
+#: them five schemas that lead to the next one ($ref, allOf, …).
 SCHEMA_DEPTH = 5 * MAX_DEPTH
 #: How big a pattern may be, in characters and in the states that it becomes: "a{9000}" is big.
 REGEX_STATES = 10_000
-#: How deep the groups of a pattern may be nested; each level costs a few frames of recursion.
+#: How deep the groups of a pattern may be nested: each level is five frames of recursion.
 REGEX_DEPTH = 40
 #: How many patterns are kept ready for the next value.
 REGEX_KEPT = 100
@@ -198,10 +216,10 @@ REGEX_KEPT = 100
 def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
     """Raise SchemaError, with the `pointer` to the place, unless `schema` can be used.
 
-    Refused are keywords of a wrong shape at any depth (annotations included), a `$ref` that
-    leads to no schema in this document or in a circle, patterns that are wrong or use what is
-    not supported, nesting beyond MAX_DEPTH, and more work than `steps`. Words outside the
-    subset pass; `unchecked_words` names them.
+    Refused are a keyword whose own value has a wrong shape, at any depth and in annotations too;
+    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong or
+    uses what is not supported; nesting beyond MAX_DEPTH; more work than `steps`. Words outside
+    the subset pass: `unchecked_words` names them.
     """
     run = _SchemaRun(schema, steps)
     places = _schema_places(run)
@@ -213,51 +231,46 @@ def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
 def violations(
     schema: object, value: object, *, steps: int = SCHEMA_STEPS
 ) -> list[tuple[str, str]]:
-    """Return what is wrong with `value`: (JSON Pointer, sentence) pairs, none if it fits.
+    """Return all that is wrong with `value`, as (JSON Pointer, sentence): [] where it fits.
 
     `value` is as json.loads makes it, and `schema` has passed check_schema. A sentence says what
-    must be so and what was found, in short. A lone surrogate is shown as an escape. SchemaError
-    is raised where the check takes more than `steps` or nests too deep, where the value is
-    none that JSON has, and where a schema that was never checked turns out to be wrong.
+    must be so and, in short, what was found; lone surrogates appear as escapes. SchemaError is
+    raised where the check takes more than `steps` or goes too deep, where the value is none that
+    JSON has, and where a schema that was never checked turns out to be wrong.
     """
     if schema is True or schema == {}:
         return []
     run = _SchemaRun(schema, steps)
-    run.pending.append((schema, value, None))
+    run.pending.append((schema, value, ()))
     try:
         run.drain()
-        return [(run.pointer(at), sentence) for at, sentence in run.found]
+        return [(run.pointer(at), f"{must}; found {_schema_shown(part)}")
+                for at, must, part in run.found]
     except RecursionError:
-        raise SchemaError("the schema and the value are nested too deeply to check") from None
+        raise SchemaError("the schema and the value are nested too deep to be checked") from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        check_schema(schema)  # says what is wrong with it, if that is the reason
+        check_schema(schema)  # raises the better error where the schema is the reason
         raise
 
 
 def unchecked_words(schema: object) -> list[str]:
-    """Return the keywords in `schema` that have a say about values but are not checked, sorted.
+    """Return the keywords in `schema` that may have a say but are not checked, sorted.
 
-    That is every word that is neither in the subset nor an annotation of 2020-12 nor spelt
-    "x-…", and `$id` below the top, where it changes what a `$ref` means.
+    That is every word that is neither in the subset nor an annotation of 2020-12 nor begins
+    with "x-", and `$id` below the top, where it changes what a `$ref` means.
     """
-    words = set()
-    for place, at in _schema_places(_SchemaRun(schema, SCHEMA_STEPS)).values():
-        if type(place) is dict:
-            words.update(str(word) for word in place if not _schema_word_known(word, at))
-    return sorted(words)
+    places = _schema_places(_SchemaRun(schema, SCHEMA_STEPS)).values()
+    return sorted({
+        str(word) for place, at in places if type(place) is dict for word in place
+        if word not in _SCHEMA_KNOWN and not str(word).startswith("x-") and (at or word != "$id")
+    })
 
 
-def _schema_word_known(word: object, at: tuple | None) -> bool:
-    if word == "$id":
-        return at is None
-    return word in _SCHEMA_KNOWN or str(word).startswith("x-")
-
-
-# ---- the run: what is still to apply, what was found, what it may still cost
+# ---- the run: what is still to be applied, what was found, what it may still cost
 
 
 class _SchemaRun:
-    """One evaluation: `pending` schemas are applied level by level, so that depth is counted."""
+    """One evaluation. What is pending is applied level by level, so that depth is counted."""
 
     __slots__ = ("root", "limit", "left", "depth", "pending", "found", "enough", "targets")
 
@@ -275,46 +288,43 @@ class _SchemaRun:
         if self.left < 0:
             raise SchemaError(f"the check takes more than {self.limit:,} steps", steps=self.limit)
 
-    def report(self, at: tuple | None, sentence: str) -> None:
-        self.spend(1)
-        self.found.append((at, sentence))
+    def report(self, at: tuple, must: str, value: object) -> None:
+        self.spend(4)
+        self.found.append((at, must, value))
 
-    def pointer(self, at: tuple | None, base: tuple | None = None) -> str:
-        """The JSON Pointer of `at`, from `base` on; long ones cost more."""
+    def pointer(self, at: tuple, base: tuple = ()) -> str:
         pointer = _schema_pointer(at, base)
         self.spend(len(pointer) >> 4)
         return pointer
 
     def drain(self) -> None:
-        """Apply what is pending and what that brings, until nothing is left or enough found."""
+        """Apply what is pending, and what that brings, until nothing is left or enough found."""
         while self.pending:
             self.depth += 1
             if self.depth > SCHEMA_DEPTH:
-                raise SchemaError(f"schemas apply within one another more than {SCHEMA_DEPTH} deep")
+                raise SchemaError(f"schemas apply within one another over {SCHEMA_DEPTH:,} deep")
             level, self.pending = self.pending, []
             for schema, value, at in level:
                 self.apply(schema, value, at)
                 if len(self.found) >= self.enough:
                     return
 
-    def apply(self, schema: object, value: object, at: tuple | None) -> None:
+    def apply(self, schema: object, value: object, at: tuple) -> None:
         if schema is True:
             return
         if schema is False:
-            self.report(at, f"is not allowed here; found {_schema_shown(value)}")
-            return
-        self.spend(1 + len(schema))
+            return self.report(at, "must be left out", value)
         rules = _RULES.get(type(value))
         if rules is None:
-            kind = type(value).__name__
-            raise SchemaError(f"{kind} is no type that JSON has", pointer=self.pointer(at))
-        for word in schema:
+            raise SchemaError(f"{_schema_shown(value)} is no JSON value", pointer=self.pointer(at))
+        self.spend(1 + len(schema))
+        for word in schema.keys():
             rule = rules.get(word)
             if rule is not None:
-                rule(self, schema, value, at)
+                rule(self, word, schema, value, at)
 
-    def failures(self, schema: object, value: object, at: tuple | None) -> list[tuple]:
-        """What is wrong in the first place that is wrong: [] means that the value fits."""
+    def failures(self, schema: object, value: object, at: tuple) -> list[tuple]:
+        """What is wrong in the first place where something is: [] where the value fits."""
         outside = self.pending, self.found, self.enough, self.depth
         self.pending, self.found, self.enough = [(schema, value, at)], [], 1
         self.drain()
@@ -322,45 +332,40 @@ class _SchemaRun:
         self.pending, self.found, self.enough, self.depth = outside
         return found
 
-    def target(self, ref: str) -> object:
+    def target(self, ref: object) -> object:
         """The schema that a `$ref` means."""
         if ref not in self.targets:
             target = _schema_resolve(self.root, ref)
             if type(target) not in (dict, bool):
-                raise SchemaError(f"$ref {_shape_ref(self, ref)}")
+                raise SchemaError(f"$ref {_schema_shown(ref)} leads to no schema in this document")
             self.targets[ref] = target
         return self.targets[ref]
 
 
-def _schema_pointer(at: tuple | None, base: tuple | None = None) -> str:
+def _schema_pointer(at: tuple, base: tuple = ()) -> str:
+    """`at` as a JSON Pointer, relative to `base`."""
     tokens = []
-    while at is not base:
+    while at and at is not base:
         at, token = at
         tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
     return _schema_clean("".join(reversed(tokens)))
 
 
-def _schema_tokens(ref: str) -> list[str] | None:
-    """The tokens of a `$ref` of the form "#…/…", decoded; None for every other reference."""
-    if ref != "#" and not ref.startswith("#/"):
+def _schema_tokens(ref: object) -> list[str] | None:
+    """The tokens of a `$ref` that is "#" or "#/…", decoded; None for every other."""
+    if type(ref) is not str or ref != "#" and not ref.startswith("#/"):
         return None
-    fragment = re.sub(
-        rb"%([0-9A-Fa-f]{2})",
-        lambda found: bytes.fromhex(found[1].decode()),
-        ref[1:].encode("utf-8", "surrogatepass"),
-    ).decode("utf-8", "replace")
-    if re.search("~(?![01])", fragment):
-        return None
-    return [part.replace("~1", "/").replace("~0", "~") for part in fragment.split("/")[1:]]
+    encoded = re.split(b"%([0-9A-Fa-f]{2})", ref[1:].encode("utf-8", "surrogatepass"))
+    encoded[1::2] = [bytes.fromhex(digits.decode()) for digits in encoded[1::2]]
+    tokens = b"".join(encoded).decode("utf-8", "replace").split("/")[1:]
+    return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
 
 
-def _schema_resolve(root: object, ref: str) -> object:
-    """What a `$ref` leads to in the document `root`, None if to nothing."""
+def _schema_resolve(root: object, ref: object) -> object:
+    """What a `$ref` leads to in the document; None if to nothing."""
     tokens = _schema_tokens(ref)
-    if tokens is None:
-        return None
-    node = root
-    for token in tokens:
+    node = None if tokens is None else root
+    for token in tokens or ():
         if type(node) is dict:
             node = node.get(token)
         elif type(node) is list and re.fullmatch("0|[1-9][0-9]{0,8}", token):
@@ -371,16 +376,16 @@ def _schema_resolve(root: object, ref: str) -> object:
 
 
 def _schema_key(run: _SchemaRun, value: object) -> object:
-    """A key that is equal for equal JSON values: 1 and 1.0 are, 1 and true are not.
+    """A key that is the same for JSON values that are `_schema_same`.
 
-    Numbers become text because their hashes are known: a stranger could make them collide.
+    Numbers become text because their own hashes are known: a stranger could make them collide.
     """
     kind = type(value)
     if kind is str:
         if len(value) > 255:
             run.spend(len(value) >> 8)
         return value
-    if kind is int or (kind is float and value.is_integer()):
+    if kind is int or kind is float and value.is_integer():
         return int, hex(int(value))
     if kind is float:
         return float, repr(value)
@@ -390,34 +395,33 @@ def _schema_key(run: _SchemaRun, value: object) -> object:
     if kind is dict:
         run.spend(len(value))
         return dict, frozenset([(name, _schema_key(run, item)) for name, item in value.items()])
+    if kind not in _SCHEMA_TYPES:
+        raise SchemaError(f"{_schema_shown(value)} is no JSON value")
     return kind, value
 
 
-def _schema_among(run: _SchemaRun, value: object, allowed: list) -> bool:
-    run.spend(len(allowed))
-    if type(value) is str:
-        run.spend(len(allowed) * (len(value) >> 8))
-        return value in allowed
-    key = _schema_key(run, value)
-    return any(_schema_key(run, one) == key for one in allowed)
+def _schema_same(run: _SchemaRun, one: object, other: object) -> bool:
+    """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
+    kind = type(one)
+    if kind in (list, dict):
+        if kind is not type(other) or len(one) != len(other):
+            return False
+        run.spend(len(one))
+        if kind is list:
+            return all(_schema_same(run, item, twin) for item, twin in zip(one, other))
+        return all(name in other and _schema_same(run, one[name], other[name]) for name in one)
+    if kind is str:
+        run.spend(len(one) >> 8)
+    return one == other and (kind is bool) is (type(other) is bool)
 
 
 def _schema_decimal(number: int | float) -> tuple[int, int]:
-    """The number as its shortest decimal form writes it: (digits, power of ten)."""
+    """The number in its shortest decimal form: (digits, power of ten)."""
     if type(number) is int:
         return number, 0
     digits, _, power = repr(number).partition("e")
     whole, _, fraction = digits.partition(".")
     return int(whole + fraction), int(power or 0) - len(fraction)
-
-
-def _schema_is_multiple(value: int | float, step: int | float) -> bool:
-    """Whether `step` divides `value` in decimal, as people read it: 0.0001 divides 0.0075."""
-    if not math.isfinite(step) or (type(value) is float and not math.isfinite(value)):
-        raise SchemaError("NaN and infinity are no numbers that JSON has")
-    (top, high), (bottom, low) = _schema_decimal(value), _schema_decimal(step)
-    shift = high - low
-    return top * 10 ** max(shift, 0) % (bottom * 10 ** max(-shift, 0)) == 0
 
 
 # ---- sentences
@@ -428,1007 +432,804 @@ def _schema_clean(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _schema_shown(value: object) -> str:
-    """The value for a sentence: short whatever it is, as JSON where that is short."""
-    if type(value) is str:
+def _schema_shown(value: object, depth: int = 2) -> str:
+    """The value for a sentence: as JSON, cut short wherever it is long or deep."""
+    kind = type(value)
+    if kind is str:
         quoted = _schema_clean(json.dumps(value[:60], ensure_ascii=False))
-        return quoted if len(value) <= 60 else f"{quoted[:-1]}…\" ({len(value):,} characters)"
-    if type(value) is int and value.bit_length() > 100:
+        return quoted if len(value) <= 60 else f'{quoted[:-1]}…" ({len(value):,} characters)'
+    if kind is int and value.bit_length() > 100:
         return f"an integer of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
-    if type(value) is list:
-        if len(value) > 3 or any(type(item) in (list, dict) for item in value):
-            return f"a list of {_schema_counted(len(value), 'item')}"
-        return "[" + ", ".join(map(_schema_shown, value)) + "]"
-    if type(value) is dict:
-        return f"an object with {_schema_counted(len(value), 'property', 'properties')}"
-    if type(value) in _SCHEMA_TYPES:
-        return json.dumps(value)
-    return f"a Python {type(value).__name__}"
+    if kind not in (list, dict):
+        return json.dumps(value) if kind in _SCHEMA_TYPES else f"a Python {kind.__name__}"
+    if depth == 0:
+        return "…"
+    parts = [_schema_shown(item, depth - 1) for item, _ in zip(value, range(5))]
+    if kind is dict:
+        held = [_schema_shown(value[name], depth - 1) for name, _ in zip(value, range(5))]
+        parts = [f"{name}: {item}" for name, item in zip(parts, held)]
+    if len(value) > 5:
+        parts.append(f"… {len(value):,} in all")
+    return f"{{{', '.join(parts)}}}" if kind is dict else f"[{', '.join(parts)}]"
 
 
 def _schema_counted(count: int | float, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    number = f"{int(count):,}" if count < 10**15 else _schema_shown(count)
+    return f"{number} {one if count == 1 else many or one + 's'}"
 
 
-def _schema_listed(values: object) -> str:
-    """The first ten of them for a sentence."""
-    shown = []
-    for value in values:
-        if len(shown) == 10:
-            return ", ".join(shown) + " and others"
-        shown.append(_schema_shown(value))
-    return ", ".join(shown)
-
-
-def _schema_reasons(run: _SchemaRun, failures: list[tuple], base: tuple | None) -> str:
-    """Why each of several forms did not fit: the first reason of each, cut short."""
-    parts = []
-    for number, (at, sentence) in enumerate(failures[:4], 1):
-        where = run.pointer(at, base)
-        reason = f"{where} {sentence}" if where else sentence
-        parts.append(f"({number}) " + (reason if len(reason) <= 200 else reason[:199] + "…"))
-    return ", ".join(parts) + (", …" if len(failures) > 4 else "")
+def _schema_listed(values: list | dict) -> str:
+    """The first twenty of them for a sentence."""
+    shown = [_schema_shown(value) for value, _ in zip(values, range(20))]
+    return ", ".join(shown) + (", …" if len(values) > 20 else "")
 
 
 # ---- rules for every value
 
 
-def _rule_type(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    wanted, names = schema["type"], _SCHEMA_TYPES[type(value)]
+def _rule_ref(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    run.pending.append((run.target(schema[word]), value, at))
+
+
+def _rule_type(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    wanted, names = schema[word], _SCHEMA_TYPES[type(value)]
     if wanted in names:
         return
     allowed = [wanted] if type(wanted) is str else wanted
+    if type(value) is float and value.is_integer():
+        names = "integer", "number"
+    if not any(name in names for name in allowed):
+        run.report(at, "must be " + " or ".join(map(_SCHEMA_PHRASES.get, allowed)), value)
+
+
+def _rule_among(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    """enum and const."""
+    allowed = schema[word] if word == "enum" else [schema[word]]
     run.spend(len(allowed))
-    if any(name in names for name in allowed):
-        return
-    if "integer" in allowed and type(value) is float and value.is_integer():
-        return
-    phrases = " or ".join(_SCHEMA_PHRASES[name] for name in allowed)
-    run.report(at, f"must be {phrases}; found {_schema_shown(value)}")
+    if not any(_schema_same(run, one, value) for one in allowed):
+        choice = "one of " if len(allowed) > 1 else ""
+        run.report(at, f"must be {choice}{_schema_listed(allowed) or 'left out'}", value)
 
 
-def _rule_enum(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    allowed = schema["enum"]
-    if not _schema_among(run, value, allowed):
-        listed = _schema_listed(allowed)
-        run.report(at, f"must be one of {listed or 'no values'}; found {_schema_shown(value)}")
+def _rule_all_of(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    run.spend(len(schema[word]))
+    run.pending += [(part, value, at) for part in schema[word]]
 
 
-def _rule_const(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    allowed = schema["const"]
-    if not _schema_among(run, value, [allowed]):
-        run.report(at, f"must be {_schema_shown(allowed)}; found {_schema_shown(value)}")
-
-
-def _rule_ref(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    run.pending.append((run.target(schema["$ref"]), value, at))
-
-
-def _rule_all_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    run.spend(len(schema["allOf"]))
-    run.pending += [(part, value, at) for part in schema["allOf"]]
-
-
-def _rule_any_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    reasons = []
-    for form in schema["anyOf"]:
-        found = run.failures(form, value, at)
-        if not found:
+def _rule_forms(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    """anyOf and oneOf."""
+    fitting, reasons = [], []
+    for number, form in enumerate(schema[word], 1):
+        failures = run.failures(form, value, at)
+        if failures and len(reasons) < 4:
+            reasons.append(f"({number}) {_schema_reason(run, *failures[0], at)}")
+        elif not failures and word == "anyOf":
             return
-        reasons.append(found[0])
-    forms = _schema_counted(len(reasons), "allowed form")
-    run.report(at, f"must fit one of {forms}, fits none: {_schema_reasons(run, reasons, at)}")
-
-
-def _rule_one_of(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    reasons, fitting = [], []
-    for number, form in enumerate(schema["oneOf"], 1):
-        found = run.failures(form, value, at)
-        if found:
-            reasons.append(found[0])
-        else:
+        elif not failures:
             fitting.append(number)
-    if len(fitting) == 1:
-        return
-    forms = _schema_counted(len(schema["oneOf"]), "allowed form")
-    if fitting:
-        several = f"fits several: number {_schema_listed(fitting)}; found {_schema_shown(value)}"
-        run.report(at, f"must fit exactly one of {forms}, {several}")
-    else:
-        why = _schema_reasons(run, reasons, at)
-        run.report(at, f"must fit exactly one of {forms}, fits none: {why}")
+    if len(fitting) != 1:
+        exactly = "exactly " if word == "oneOf" else ""
+        forms = _schema_counted(len(schema[word]), "form")
+        fits = f"several: {_schema_listed(fitting)}" if fitting else f"none: {', '.join(reasons)}"
+        run.report(at, f"must fit {exactly}one of {forms}, but fits {fits}", value)
 
 
-def _rule_not(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    if not run.failures(schema["not"], value, at):
-        run.report(at, f"must not fit what \"not\" excludes here; found {_schema_shown(value)}")
+def _schema_reason(run: _SchemaRun, at: tuple, must: str, value: object, base: tuple) -> str:
+    """One failure as a part of a sentence about the value at `base`."""
+    if at is base:
+        return must[:200]
+    return f"{run.pointer(at, base)[:100]} {must[:200]} (found {_schema_shown(value)})"
 
 
-def _rule_if(run: _SchemaRun, schema: dict, value: object, at: tuple | None) -> None:
-    branch = "else" if run.failures(schema["if"], value, at) else "then"
+def _rule_not(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    if not run.failures(schema[word], value, at):
+        run.report(at, 'must be other than what "not" describes', value)
+
+
+def _rule_if(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    branch = "else" if run.failures(schema[word], value, at) else "then"
     if branch in schema:
         run.pending.append((schema[branch], value, at))
 
 
-# ---- rules for numbers
+# ---- rules for numbers and strings, and for the size of things
 
 
-def _rule_minimum(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
-    if value < schema["minimum"]:
-        least = _schema_shown(schema["minimum"])
-        run.report(at, f"must be at least {least}; found {_schema_shown(value)}")
+def _rule_bound(run: _SchemaRun, word: str, schema: dict, value: int | float, at: tuple) -> None:
+    bound = schema[word]
+    within, phrase = {
+        "minimum": (value >= bound, "at least"),
+        "maximum": (value <= bound, "at most"),
+        "exclusiveMinimum": (value > bound, "greater than"),
+        "exclusiveMaximum": (value < bound, "less than"),
+    }[word]
+    if not within:
+        run.report(at, f"must be {phrase} {_schema_shown(bound)}", value)
 
 
-def _rule_maximum(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
-    if value > schema["maximum"]:
-        most = _schema_shown(schema["maximum"])
-        run.report(at, f"must be at most {most}; found {_schema_shown(value)}")
+def _rule_multiple(run: _SchemaRun, word: str, schema: dict, value: int | float, at: tuple) -> None:
+    """In decimal, as people read numbers: 0.0075 is a multiple of 0.0001."""
+    if type(value) is float and not math.isfinite(value):
+        raise SchemaError(f"{value} is no JSON value", pointer=run.pointer(at))
+    (top, high), (bottom, low) = _schema_decimal(value), _schema_decimal(schema[word])
+    top, bottom = top * 10 ** max(high - low, 0), bottom * 10 ** max(low - high, 0)
+    run.spend(top.bit_length() * bottom.bit_length() >> 18)
+    if top % bottom:
+        run.report(at, f"must be a multiple of {_schema_shown(schema[word])}", value)
 
 
-def _rule_above(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
-    if value <= schema["exclusiveMinimum"]:
-        bound = _schema_shown(schema["exclusiveMinimum"])
-        run.report(at, f"must be greater than {bound}; found {_schema_shown(value)}")
+def _rule_size(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+    size, bound, least = len(value), schema[word], word.startswith("min")
+    if size < bound if least else size > bound:
+        counted = _schema_counted(bound, *_SCHEMA_UNITS[type(value)])
+        at_least = "at least" if least else "at most"
+        run.report(at, f"must have {at_least} {counted}, not {size:,}", value)
 
 
-def _rule_below(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
-    if value >= schema["exclusiveMaximum"]:
-        bound = _schema_shown(schema["exclusiveMaximum"])
-        run.report(at, f"must be less than {bound}; found {_schema_shown(value)}")
-
-
-def _rule_multiple(run: _SchemaRun, schema: dict, value: int | float, at: tuple | None) -> None:
-    if not _schema_is_multiple(value, schema["multipleOf"]):
-        step = _schema_shown(schema["multipleOf"])
-        run.report(at, f"must be a multiple of {step}; found {_schema_shown(value)}")
-
-
-# ---- rules for strings
-
-
-def _rule_min_length(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
-    if len(value) < schema["minLength"]:
-        least = _schema_counted(schema["minLength"], "character")
-        run.report(at, f"must have at least {least}; found {len(value):,}: {_schema_shown(value)}")
-
-
-def _rule_max_length(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
-    if len(value) > schema["maxLength"]:
-        most = _schema_counted(schema["maxLength"], "character")
-        run.report(at, f"must have at most {most}; found {len(value):,}: {_schema_shown(value)}")
-
-
-def _rule_pattern(run: _SchemaRun, schema: dict, value: str, at: tuple | None) -> None:
-    if not _regex_search(run, schema["pattern"], value):
-        pattern = _schema_shown(schema["pattern"])
-        run.report(at, f"must match the pattern {pattern}; found {_schema_shown(value)}")
+def _rule_pattern(run: _SchemaRun, word: str, schema: dict, value: str, at: tuple) -> None:
+    if not _regex_search(run, schema[word], value):
+        run.report(at, f"must match the pattern {_schema_shown(schema[word])}", value)
 
 
 # ---- rules for arrays
 
 
-def _rule_prefix_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    parts = schema["prefixItems"]
-    run.spend(min(len(parts), len(value)))
-    run.pending += [(part, value[index], (at, index)) for index, part in zip(range(len(value)), parts)]
-
-
-def _rule_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    items, start = schema["items"], len(schema.get("prefixItems", ()))
+def _rule_prefix(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
     run.spend(len(value))
-    run.pending += [(items, value[index], (at, index)) for index in range(start, len(value))]
+    pairs = enumerate(zip(schema[word], value))
+    run.pending += [(part, item, (at, index)) for index, (part, item) in pairs]
 
 
-def _rule_contains(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    least, most = schema.get("minContains", 1), schema.get("maxContains", math.inf)
-    count = 0
-    for index, item in enumerate(value):
-        if not run.failures(schema["contains"], item, (at, index)):
-            count += 1
-            if count > most or (count >= least and most == math.inf):
-                break
-    if count < least:
-        wanted = _schema_counted(least, "item")
-        run.report(at, f"must contain at least {wanted} of the wanted form; found {count:,}")
-    if count > most:
-        wanted = _schema_counted(most, "item")
-        run.report(at, f"must contain at most {wanted} of the counted form; found more")
-
-
-def _rule_min_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    if len(value) < schema["minItems"]:
-        least = _schema_counted(schema["minItems"], "item")
-        run.report(at, f"must have at least {least}; found {len(value):,}")
-
-
-def _rule_max_items(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    if len(value) > schema["maxItems"]:
-        most = _schema_counted(schema["maxItems"], "item")
-        run.report(at, f"must have at most {most}; found {len(value):,}")
-
-
-def _rule_unique(run: _SchemaRun, schema: dict, value: list, at: tuple | None) -> None:
-    if not schema["uniqueItems"]:
-        return
+def _rule_items(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
+    part, start = schema[word], len(schema.get("prefixItems", ()))
     run.spend(len(value))
-    first: dict[object, int] = {}
-    for index, item in enumerate(value):
-        earlier = first.setdefault(_schema_key(run, item), index)
-        if earlier != index:
-            shown = _schema_shown(item)
-            run.report((at, index), f"must differ from every other item; found {shown} "
-                                    f"again, first as item {earlier}")
+    run.pending += [(part, value[index], (at, index)) for index in range(start, len(value))]
+
+
+def _rule_contains(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
+    part, least, most = schema[word], schema.get("minContains", 1), schema.get("maxContains")
+    run.spend(len(value))
+    pairs = enumerate(value)
+    count = sum(not run.failures(part, item, (at, index)) for index, item in pairs)
+    if count < least or most is not None and count > most:
+        bound = ("least ", least) if count < least else ("most ", most)
+        wanted = bound[0] + _schema_counted(bound[1], "item")
+        run.report(at, f'must have at {wanted} that "contains" describes, not {count:,}', value)
+
+
+def _rule_unique(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
+    seen: dict[object, int] = {}
+    run.spend(len(value))
+    for index, item in enumerate(value if schema[word] else ()):
+        first = seen.setdefault(_schema_key(run, item), index)
+        if first != index:
+            run.report((at, index), f"must differ from the other items, as from item {first}", item)
 
 
 # ---- rules for objects
 
 
-def _rule_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    known = schema["properties"]
+def _rule_properties(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    parts = schema[word]
     run.spend(len(value))
-    for name in value:
-        if name in known:
-            run.pending.append((known[name], value[name], (at, name)))
+    run.pending += [(parts[name], value[name], (at, name)) for name in value if name in parts]
 
 
-def _rule_pattern_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    for pattern, part in schema["patternProperties"].items():
-        run.spend(len(value))
+def _rule_patterns(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    for pattern, part in schema[word].items():
         for name in value:
             if _regex_search(run, pattern, name):
                 run.pending.append((part, value[name], (at, name)))
 
 
-def _rule_additional(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    rest, known = schema["additionalProperties"], schema.get("properties", {})
+def _rule_additional(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    part, known = schema[word], schema.get("properties", {})
     patterns = schema.get("patternProperties", {})
     run.spend(len(value))
     for name in value:
         if name in known or any(_regex_search(run, pattern, name) for pattern in patterns):
             continue
-        if rest is False:
-            allowed = _schema_listed(known) or "none"
-            also = f", and names that match {_schema_listed(patterns)}" if patterns else ""
-            run.report((at, name), f"is not a property allowed here; allowed: {allowed}{also}")
+        if part is False:
+            matching = f"those that match {_schema_listed(patterns)}" if patterns else ""
+            allowed = " and ".join(filter(None, (_schema_listed(known), matching))) or "none"
+            run.report((at, name), f"must be left out: the names allowed here are {allowed}",
+                       value[name])
         else:
-            run.pending.append((rest, value[name], (at, name)))
+            run.pending.append((part, value[name], (at, name)))
 
 
-def _rule_property_names(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
+def _rule_names(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    run.spend(len(value))
     for name in value:
-        found = run.failures(schema["propertyNames"], name, None)
-        if found:
-            run.report((at, name), f"has a name that is not allowed: it {found[0][1]}")
+        failures = run.failures(schema[word], name, ())
+        if failures:
+            run.report((at, name), f"must have another name: the name {failures[0][1]}", name)
 
 
-def _rule_required(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    run.spend(len(schema["required"]))
-    for name in schema["required"]:
+def _rule_required(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    run.spend(len(schema[word]))
+    for name in schema[word]:
         if name not in value:
-            run.report(at, f"must have the property {_schema_shown(name)}; it is missing")
+            run.report(at, f"must have the property {_schema_shown(name)}", value)
 
 
-def _rule_dependent(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    run.spend(len(schema["dependentRequired"]))
-    for name, needed in schema["dependentRequired"].items():
-        if name not in value:
-            continue
+def _rule_dependent(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+    run.spend(len(schema[word]))
+    for name, needed in schema[word].items():
         run.spend(len(needed))
-        for other in needed:
+        for other in needed if name in value else ():
             if other not in value:
-                why = f"because it has {_schema_shown(name)}"
-                run.report(at, f"must have the property {_schema_shown(other)} {why}")
-
-
-def _rule_min_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    if len(value) < schema["minProperties"]:
-        least = _schema_counted(schema["minProperties"], "property", "properties")
-        run.report(at, f"must have at least {least}; found {len(value):,}")
-
-
-def _rule_max_properties(run: _SchemaRun, schema: dict, value: dict, at: tuple | None) -> None:
-    if len(value) > schema["maxProperties"]:
-        most = _schema_counted(schema["maxProperties"], "property", "properties")
-        run.report(at, f"must have at most {most}; found {len(value):,}")
+                both = f"{_schema_shown(other)} because it has {_schema_shown(name)}"
+                run.report(at, f"must have the property {both}", value)
 
 
 _RULES_FOR_ALL = {
     "$ref": _rule_ref,
     "type": _rule_type,
-    "enum": _rule_enum,
-    "const": _rule_const,
+    "enum": _rule_among,
+    "const": _rule_among,
     "allOf": _rule_all_of,
-    "anyOf": _rule_any_of,
-    "oneOf": _rule_one_of,
+    "anyOf": _rule_forms,
+    "oneOf": _rule_forms,
     "not": _rule_not,
     "if": _rule_if,
 }
 _RULES_FOR_NUMBERS = _RULES_FOR_ALL | {
-    "minimum": _rule_minimum,
-    "maximum": _rule_maximum,
-    "exclusiveMinimum": _rule_above,
-    "exclusiveMaximum": _rule_below,
+    "minimum": _rule_bound,
+    "maximum": _rule_bound,
+    "exclusiveMinimum": _rule_bound,
+    "exclusiveMaximum": _rule_bound,
     "multipleOf": _rule_multiple,
 }
-#: A value's type -> keyword -> rule: a keyword has no say about other types.
+#: The value's type -> keyword -> rule; a keyword has no say about values of other types.
 _RULES = {
     type(None): _RULES_FOR_ALL,
     bool: _RULES_FOR_ALL,
     int: _RULES_FOR_NUMBERS,
     float: _RULES_FOR_NUMBERS,
     str: _RULES_FOR_ALL | {
-        "minLength": _rule_min_length,
-        "maxLength": _rule_max_length,
+        "minLength": _rule_size,
+        "maxLength": _rule_size,
         "pattern": _rule_pattern,
     },
     list: _RULES_FOR_ALL | {
-        "prefixItems": _rule_prefix_items,
+        "prefixItems": _rule_prefix,
         "items": _rule_items,
         "contains": _rule_contains,
-        "minItems": _rule_min_items,
-        "maxItems": _rule_max_items,
+        "minItems": _rule_size,
+        "maxItems": _rule_size,
         "uniqueItems": _rule_unique,
     },
     dict: _RULES_FOR_ALL | {
         "properties": _rule_properties,
-        "patternProperties": _rule_pattern_properties,
+        "patternProperties": _rule_patterns,
         "additionalProperties": _rule_additional,
-        "propertyNames": _rule_property_names,
+        "propertyNames": _rule_names,
         "required": _rule_required,
         "dependentRequired": _rule_dependent,
-        "minProperties": _rule_min_properties,
-        "maxProperties": _rule_max_properties,
+        "minProperties": _rule_size,
+        "maxProperties": _rule_size,
     },
 }
-#: The names that `type` has for a Python value's type; a float may also be an integer.
+#: The names that `type` has for it; a float without a fraction is an integer too.
 _SCHEMA_TYPES = {
-    type(None): ("null",),
-    bool: ("boolean",),
-    int: ("integer", "number"),
-    float: ("number",),
-    str: ("string",),
-    list: ("array",),
-    dict: ("object",),
+    type(None): ("null",), bool: ("boolean",), int: ("integer", "number"), float: ("number",),
+    str: ("string",), list: ("array",), dict: ("object",),
 }
 _SCHEMA_PHRASES = {
-    "null": "null",
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "string": "a string",
-    "array": "a list",
-    "object": "an object",
+    "null": "null", "boolean": "true or false", "integer": "an integer", "number": "a number",
+    "string": "a string", "array": "a list", "object": "an object",
 }
+_SCHEMA_UNITS = {str: ("character",), list: ("item",), dict: ("property", "properties")}
 
 
-# ---- the check of a schema: its places, the shape of each keyword, circles
+# ---- the check of a schema: its places, the shape of each keyword's value, circles
 
 
-def _schema_places(run: _SchemaRun) -> dict[int, tuple[object, tuple | None]]:
-    """Every place of the document where a schema stands or a `$ref` leads, by identity."""
-    places: dict[int, tuple[object, tuple | None]] = {}
-    level: list[tuple[object, tuple | None]] = [(run.root, None)]
-    for _ in range(MAX_DEPTH):
-        below = []
+def _schema_places(run: _SchemaRun) -> dict[int, tuple[object, tuple]]:
+    """Every place where a schema stands or a `$ref` leads: its identity -> (schema, at)."""
+    places: dict[int, tuple[object, tuple]] = {}
+    level: list[tuple[object, tuple]] = [(run.root, ())]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:
+            raise SchemaError(f"the schema is nested over {MAX_DEPTH} deep", pointer="")
+        below: list[tuple[object, tuple]] = []
         for schema, at in level:
             if id(schema) not in places:
                 places[id(schema)] = schema, at
                 below += _schema_below(run, schema, at)
         level = below
-        if not level:
-            return places
-    if all(id(schema) in places for schema, _ in level):
-        return places
-    raise SchemaError(f"the schema is nested more than {MAX_DEPTH} deep", pointer="")
+    return places
 
 
-def _schema_below(run: _SchemaRun, schema: object, at: tuple | None) -> list[tuple]:
-    """The places one step below: (schema, at)."""
-    below: list[tuple] = []
-    if type(schema) is not dict:
-        return below
-    for word, held in schema.items():
+def _schema_below(run: _SchemaRun, schema: object, at: tuple) -> list[tuple[object, tuple]]:
+    below: list[tuple[object, tuple]] = []
+    for word, held in schema.items() if type(schema) is dict else ():
         if word in _SCHEMA_HOLDS_ONE:
             below.append((held, (at, word)))
         elif word in _SCHEMA_HOLDS_LIST and type(held) is list:
             below += [(part, ((at, word), index)) for index, part in enumerate(held)]
         elif word in _SCHEMA_HOLDS_MAP and type(held) is dict:
             below += [(part, ((at, word), name)) for name, part in held.items()]
-    if type(schema.get("$ref")) is str:
-        target = _schema_resolve(run.root, schema["$ref"])
-        if type(target) in (dict, bool):
-            place = None
-            for token in _schema_tokens(schema["$ref"]):
+        elif word == "$ref" and type(_schema_resolve(run.root, held)) is dict:
+            place: tuple = ()
+            for token in _schema_tokens(held):
                 place = place, token
-            below.append((target, place))
+            below.append((run.target(held), place))
     return below
 
 
-def _check_place(run: _SchemaRun, schema: object, at: tuple | None) -> None:
-    if type(schema) is bool:
-        return
-    if type(schema) is not dict:
-        found = _schema_shown(schema)
-        message = f"a schema must be an object, true or false; found {found}"
-        raise SchemaError(message, pointer=_schema_pointer(at))
-    run.spend(1 + len(schema))
-    for word, held in schema.items():
-        shape = _SHAPES.get(word)
-        complaint = shape(run, held) if shape else ""
-        if complaint:
-            raise SchemaError(f"{word} {complaint}", pointer=_schema_pointer((at, word)))
+def _check_place(run: _SchemaRun, schema: object, at: tuple) -> None:
+    if not _shape_schema(schema):
+        must = f"a schema must be an object, true or false; found {_schema_shown(schema)}"
+        raise SchemaError(must, pointer=_schema_pointer(at))
+    for word, held in schema.items() if type(schema) is dict else ():
+        run.spend(1)
+        shape, phrase = _SHAPES.get(word, (_shape_any, ""))
+        if not shape(held):
+            must = f"{word} must be {phrase}; found {_schema_shown(held)}"
+            raise SchemaError(must, pointer=_schema_pointer((at, word)))
+        try:
+            _check_use(run, word, held)
+        except SchemaError as error:
+            pointer = _schema_pointer((at, word))
+            raise SchemaError(error.message, **error.details, pointer=pointer) from None
 
 
-def _check_circles(run: _SchemaRun, places: dict[int, tuple[object, tuple | None]]) -> None:
-    """Refuse schemas that apply to one value without end, each by way of the others."""
+def _check_use(run: _SchemaRun, word: str, held: object) -> None:
+    """Find the schema that a `$ref` means; read the patterns."""
+    if word == "$ref":
+        run.target(held)
+    elif word == "pattern":
+        _regex_program(run, held)
+    elif word == "patternProperties":
+        for pattern in held:
+            _regex_program(run, pattern)
+
+
+def _check_circles(run: _SchemaRun, places: dict[int, tuple[object, tuple]]) -> None:
+    """Refuse schemas that would apply themselves again to the same value, without end."""
     done: set[int] = set()
     for start, _ in places.values():
-        trail = [(start, iter(_schema_in_place(run, start)))]
-        open_ = {id(start)}
-        while trail and id(start) not in done:
-            schema, rest = trail[-1]
-            part = next(rest, None)
-            if part is None:
+        trail = [] if id(start) in done else [(start, _schema_in_place(run, start))]
+        above = {id(start)}
+        while trail:
+            schema, parts = trail[-1]
+            if not parts:
                 trail.pop()
-                open_.discard(id(schema))
+                above.discard(id(schema))
                 done.add(id(schema))
-            elif id(part) in open_:
+                continue
+            part = parts.pop()
+            if id(part) in above:
                 pointer = _schema_pointer(places[id(part)][1])
-                raise SchemaError("the schema applies itself again to the same value, without end",
+                raise SchemaError("the schema applies itself to one value without end",
                                   pointer=pointer)
-            elif id(part) not in done:
-                open_.add(id(part))
-                trail.append((part, iter(_schema_in_place(run, part))))
+            if id(part) not in done:
+                above.add(id(part))
+                trail.append((part, _schema_in_place(run, part)))
 
 
 def _schema_in_place(run: _SchemaRun, schema: object) -> list[dict]:
     """The schemas that this one applies to the very same value."""
-    if type(schema) is not dict:
-        return []
-    parts = [schema[word] for word in ("not", "if", "then", "else") if word in schema]
-    for word in ("allOf", "anyOf", "oneOf"):
-        parts += schema.get(word, ())
-    if "$ref" in schema:
-        parts.append(run.target(schema["$ref"]))
-    run.spend(1 + len(parts))
+    parts: list = []
+    for word, held in schema.items() if type(schema) is dict else ():
+        run.spend(1)
+        if word in ("allOf", "anyOf", "oneOf"):
+            parts += held
+        elif word in ("not", "if", "then", "else"):
+            parts.append(held)
+        elif word == "$ref":
+            parts.append(run.target(held))
     return [part for part in parts if type(part) is dict]
 
 
-def _shape_any(run: _SchemaRun, held: object) -> str:
-    return ""
+def _shape_any(held: object) -> bool:
+    return True
 
 
-def _shape_text(run: _SchemaRun, held: object) -> str:
-    return "" if type(held) is str else f"must be a string; found {_schema_shown(held)}"
+def _shape_text(held: object) -> bool:
+    return type(held) is str
 
 
-def _shape_flag(run: _SchemaRun, held: object) -> str:
-    return "" if type(held) is bool else f"must be true or false; found {_schema_shown(held)}"
+def _shape_flag(held: object) -> bool:
+    return type(held) is bool
 
 
-def _shape_list(run: _SchemaRun, held: object) -> str:
-    return "" if type(held) is list else f"must be a list; found {_schema_shown(held)}"
+def _shape_list(held: object) -> bool:
+    return type(held) is list
 
 
-def _shape_map(run: _SchemaRun, held: object) -> str:
-    return "" if type(held) is dict else f"must be an object; found {_schema_shown(held)}"
+def _shape_map(held: object) -> bool:
+    return type(held) is dict
 
 
-def _shape_schema(run: _SchemaRun, held: object) -> str:
-    if type(held) in (dict, bool):
-        return ""
-    return f"must be a schema: an object, true or false; found {_schema_shown(held)}"
+def _shape_schema(held: object) -> bool:
+    return type(held) in (dict, bool)
 
 
-def _shape_schemas(run: _SchemaRun, held: object) -> str:
-    if type(held) is list and held:
-        return ""
-    return f"must be a list of at least one schema; found {_schema_shown(held)}"
+def _shape_schemas(held: object) -> bool:
+    return type(held) is list and held != []
 
 
-def _shape_number(run: _SchemaRun, held: object) -> str:
-    if type(held) is int or (type(held) is float and math.isfinite(held)):
-        return ""
-    return f"must be a number; found {_schema_shown(held)}"
+def _shape_number(held: object) -> bool:
+    return type(held) is int or type(held) is float and math.isfinite(held)
 
 
-def _shape_step(run: _SchemaRun, held: object) -> str:
-    if _shape_number(run, held) == "" and held > 0:
-        return ""
-    return f"must be a number greater than 0; found {_schema_shown(held)}"
+def _shape_step(held: object) -> bool:
+    return _shape_number(held) and held > 0
 
 
-def _shape_count(run: _SchemaRun, held: object) -> str:
-    if _shape_number(run, held) == "" and held >= 0 and held == int(held):
-        return ""
-    return f"must be an integer of at least 0; found {_schema_shown(held)}"
+def _shape_count(held: object) -> bool:
+    return _shape_number(held) and held >= 0 and held == int(held)
 
 
-def _shape_type(run: _SchemaRun, held: object) -> str:
-    names = held if type(held) is list else [held]
-    known = all(type(name) is str and name in _SCHEMA_PHRASES for name in names)
-    if names and known and len(set(names)) == len(names):
-        return ""
-    allowed = _schema_listed(_SCHEMA_PHRASES)
-    return f"must be {allowed} or a list of different ones of them; found {_schema_shown(held)}"
+def _shape_names(held: object) -> bool:
+    return type(held) is list and {str}.issuperset(map(type, held)) and len(set(held)) == len(held)
 
 
-def _shape_names(run: _SchemaRun, held: object) -> str:
-    if type(held) is list and all(type(name) is str for name in held):
-        run.spend(len(held))
-        if len(set(held)) == len(held):
-            return ""
-    return f"must be a list of different strings; found {_schema_shown(held)}"
+def _shape_name_map(held: object) -> bool:
+    return type(held) is dict and all(map(_shape_names, held.values()))
 
 
-def _shape_name_map(run: _SchemaRun, held: object) -> str:
-    if type(held) is not dict:
-        return _shape_map(run, held)
-    for name, names in held.items():
-        complaint = _shape_names(run, names)
-        if complaint:
-            return f"{complaint} at {_schema_shown(name)}"
-    return ""
+def _shape_type(held: object) -> bool:
+    names = [held] if type(held) is str else held
+    return _shape_names(names) and names != [] and _SCHEMA_PHRASES.keys() >= set(names)
 
 
-def _shape_pattern(run: _SchemaRun, held: object) -> str:
-    if type(held) is not str:
-        return _shape_text(run, held)
-    try:
-        _regex_program(run, held)
-    except SchemaError as error:
-        return f"must be a usable regular expression: {error.message}"
-    return ""
-
-
-def _shape_pattern_map(run: _SchemaRun, held: object) -> str:
-    if type(held) is not dict:
-        return _shape_map(run, held)
-    return next(filter(None, (_shape_pattern(run, pattern) for pattern in held)), "")
-
-
-def _shape_ref(run: _SchemaRun, held: object) -> str:
-    if type(held) is not str:
-        return _shape_text(run, held)
-    if type(_schema_resolve(run.root, held)) in (dict, bool):
-        return ""
-    return f'must lead to a schema in this document, as "#/$defs/name"; found {_schema_shown(held)}'
-
-
-#: Keyword -> shape. Words outside the subset are here too where 2020-12 knows them.
-_SHAPES = {
-    "$ref": _shape_ref,
-    "$defs": _shape_map,
-    "definitions": _shape_map,
-    "type": _shape_type,
-    "enum": _shape_list,
-    "const": _shape_any,
-    "allOf": _shape_schemas,
-    "anyOf": _shape_schemas,
-    "oneOf": _shape_schemas,
-    "not": _shape_schema,
-    "if": _shape_schema,
-    "then": _shape_schema,
-    "else": _shape_schema,
-    "minimum": _shape_number,
-    "maximum": _shape_number,
-    "exclusiveMinimum": _shape_number,
-    "exclusiveMaximum": _shape_number,
-    "multipleOf": _shape_step,
-    "minLength": _shape_count,
-    "maxLength": _shape_count,
-    "pattern": _shape_pattern,
-    "prefixItems": _shape_schemas,
-    "items": _shape_schema,
-    "contains": _shape_schema,
-    "minContains": _shape_count,
-    "maxContains": _shape_count,
-    "minItems": _shape_count,
-    "maxItems": _shape_count,
-    "uniqueItems": _shape_flag,
-    "properties": _shape_map,
-    "patternProperties": _shape_pattern_map,
-    "additionalProperties": _shape_schema,
-    "propertyNames": _shape_schema,
-    "required": _shape_names,
-    "dependentRequired": _shape_name_map,
-    "minProperties": _shape_count,
-    "maxProperties": _shape_count,
-    "$schema": _shape_text,
-    "$comment": _shape_text,
-    "$vocabulary": _shape_map,
-    "title": _shape_text,
-    "description": _shape_text,
-    "default": _shape_any,
-    "examples": _shape_list,
-    "deprecated": _shape_flag,
-    "readOnly": _shape_flag,
-    "writeOnly": _shape_flag,
-    "format": _shape_text,
-    "contentEncoding": _shape_text,
-    "contentMediaType": _shape_text,
-    "contentSchema": _shape_schema,
-    "$id": _shape_text,
-    "$anchor": _shape_text,
-    "$dynamicRef": _shape_text,
-    "$dynamicAnchor": _shape_text,
-    "dependentSchemas": _shape_map,
-    "unevaluatedItems": _shape_schema,
-    "unevaluatedProperties": _shape_schema,
-}
-#: Words of 2020-12 that have a say about values and are not checked here.
-_SCHEMA_OUTSIDE = frozenset((
+_SCHEMA_HOLDS_MAP = "properties", "patternProperties", "$defs", "definitions", "dependentSchemas"
+_SCHEMA_HOLDS_LIST = "allOf", "anyOf", "oneOf", "prefixItems"
+_SCHEMA_HOLDS_ONE = (
+    "not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames",
+    "contentSchema", "unevaluatedItems", "unevaluatedProperties",
+)
+#: (shape, the same in words, keywords). Words outside the subset are here if 2020-12 has them.
+_SCHEMA_SHAPES = (
+    (_shape_schema, "a schema, which is an object, true or false", _SCHEMA_HOLDS_ONE),
+    (_shape_schemas, "a list of at least one schema", _SCHEMA_HOLDS_LIST),
+    (_shape_map, "an object", (*_SCHEMA_HOLDS_MAP, "$vocabulary")),
+    (_shape_type, "null, boolean, integer, number, string, array, object, or a list of some of "
+                  "them, each once", ("type",)),
+    (_shape_any, "anything", ("const", "default")),
+    (_shape_list, "a list", ("enum", "examples")),
+    (_shape_names, "a list of different strings", ("required",)),
+    (_shape_name_map, "an object of lists of different strings", ("dependentRequired",)),
+    (_shape_number, "a number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
+    (_shape_step, "a number greater than 0", ("multipleOf",)),
+    (_shape_count, "an integer of at least 0", (
+        "minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains",
+        "minProperties", "maxProperties")),
+    (_shape_flag, "true or false", ("uniqueItems", "deprecated", "readOnly", "writeOnly")),
+    (_shape_text, "a string", (
+        "$ref", "pattern", "$schema", "$comment", "title", "description", "format",
+        "contentEncoding", "contentMediaType", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor")),
+)
+_SHAPES = {word: (shape, phrase) for shape, phrase, words in _SCHEMA_SHAPES for word in words}
+_SCHEMA_KNOWN = _SHAPES.keys() - {
     "$id", "$anchor", "$dynamicRef", "$dynamicAnchor",
     "dependentSchemas", "unevaluatedItems", "unevaluatedProperties",
-))
-_SCHEMA_KNOWN = frozenset(_SHAPES) - _SCHEMA_OUTSIDE
-_SCHEMA_HOLDS_ONE = frozenset(word for word, shape in _SHAPES.items() if shape is _shape_schema)
-_SCHEMA_HOLDS_LIST = frozenset(word for word, shape in _SHAPES.items() if shape is _shape_schemas)
-_SCHEMA_HOLDS_MAP = frozenset((
-    "$defs", "definitions", "properties", "patternProperties", "dependentSchemas",
-))
+}
 
 
 # ---- patterns: ECMAScript's regular expressions with the u flag, in time that is counted
 #
-# A pattern is read into nodes and these become states, each a tuple (kind, what, next state):
-#   set    one character of `what`, a _RegexSet      fork   go on at each state of `what`, last first
-#   edge   an assertion: "^", "$", "b" or "B"        look   (entry, wanted): a lookahead
-#   done   found
-# Not supported and refused: back-references, lookbehind, flags, scripts and other properties.
-# More lenient than the u flag: an escaped punctuation mark and a single brace stand for themselves.
+# A pattern becomes a list of states, each a pair (kind, what):
+#   set   one character of `what`, then the next state     edge  an assertion: "^", "$", "b", "B"
+#   fork  go on at each of these distances, last first     done  found
+#   look  (wanted, distance): a lookahead follows; go on at that distance
+# Distances are relative, so that states can be copied where something is repeated. Refused are
+# back-references, lookbehind, flags, and Unicode properties other than the general category. More
+# lenient than the u flag: escaped punctuation, a single brace, and a dash beside \w are themselves.
 
-_REGEX_REPEAT = re.compile(r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})\??")
-_REGEX_GROUP = re.compile(r"\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>)")
-_REGEX_HEX = re.compile(
-    r"x([0-9A-Fa-f]{2})|u\{([0-9A-Fa-f]{1,6})\}"
+_REGEX_LAST = 0x10FFFF
+_REGEX_LINES = ((10, 10), (13, 13), (0x2028, 0x2029))
+_REGEX_CLASSES = {
+    "d": ((48, 57),),
+    "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
+    "s": ((9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
+          (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
+}
+_REGEX_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+_REGEX_CATEGORIES = (
+    "L/Letter LC/Cased_Letter Lu/Uppercase_Letter Ll/Lowercase_Letter Lt/Titlecase_Letter "
+    "Lm/Modifier_Letter Lo/Other_Letter M/Mark/Combining_Mark Mn/Nonspacing_Mark Mc/Spacing_Mark "
+    "Me/Enclosing_Mark N/Number Nd/Decimal_Number/digit Nl/Letter_Number No/Other_Number "
+    "P/Punctuation/punct Pc/Connector_Punctuation Pd/Dash_Punctuation Ps/Open_Punctuation "
+    "Pe/Close_Punctuation Pi/Initial_Punctuation Pf/Final_Punctuation Po/Other_Punctuation "
+    "S/Symbol Sm/Math_Symbol Sc/Currency_Symbol Sk/Modifier_Symbol So/Other_Symbol Z/Separator "
+    "Zs/Space_Separator Zl/Line_Separator Zp/Paragraph_Separator C/Other Cc/Control/cntrl "
+    "Cf/Format Cs/Surrogate Co/Private_Use Cn/Unassigned"
+)
+# These stay text until a pattern is read: few commands meet one, and compiling takes milliseconds.
+_REGEX_REPEAT = r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})\??"
+_REGEX_GROUP = r"\((?:\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>))?"
+_REGEX_PROPERTY = r"\{(?:(?:gc|General_Category)=)?([A-Za-z_]+)\}"
+_REGEX_HEX = (
+    r"x([0-9A-Fa-f]{2})|u\{0*([0-9A-Fa-f]{1,6})\}"
     r"|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})"
 )
-_REGEX_CATEGORY = re.compile(r"\{(?:(?:gc|General_Category)=)?(\w+)\}", re.ASCII)
-_REGEX_LAST = 0x10FFFF
-_REGEX_DIGITS = ((48, 57),)
-_REGEX_WORDS = ((48, 57), (65, 90), (95, 95), (97, 122))
-_REGEX_SPACES = (
-    (9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
-    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF),
-)
-_REGEX_LINE_ENDS = ((10, 10), (13, 13), (0x2028, 0x2029))
-_REGEX_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
-#: General categories: short name, then what else it is called.
-_REGEX_CATEGORIES = """
-L Letter|LC Cased_Letter|Lu Uppercase_Letter|Ll Lowercase_Letter|Lt Titlecase_Letter
-Lm Modifier_Letter|Lo Other_Letter|M Mark Combining_Mark|Mn Nonspacing_Mark|Mc Spacing_Mark
-Me Enclosing_Mark|N Number|Nd Decimal_Number digit|Nl Letter_Number|No Other_Number
-P Punctuation punct|Pc Connector_Punctuation|Pd Dash_Punctuation|Ps Open_Punctuation
-Pe Close_Punctuation|Pi Initial_Punctuation|Pf Final_Punctuation|Po Other_Punctuation|S Symbol
-Sm Math_Symbol|Sc Currency_Symbol|Sk Modifier_Symbol|So Other_Symbol|Z Separator
-Zs Space_Separator|Zl Line_Separator|Zp Paragraph_Separator|C Other|Cc Control cntrl|Cf Format
-Cs Surrogate|Co Private_Use|Cn Unassigned
-"""
 
 
 class _RegexSet(dict):
-    """A set of characters; as a dict, what is known of it: character -> whether it is in."""
+    """A set of characters; as a dict, what is known of it: character -> whether it is in.
 
-    __slots__ = ("ranges", "categories", "negated")
+    A range is (first, last) by code point, or (names of categories, whether they are meant).
+    """
 
-    def __init__(self, ranges: list | tuple, categories: list | tuple = (), negated: bool = False):
-        self.ranges, self.categories, self.negated = ranges, categories, negated
+    def __init__(self, ranges: list | tuple, negated: bool = False) -> None:
+        self.ranges, self.negated = ranges, negated
 
     def learn(self, run: _SchemaRun, char: str) -> bool:
-        run.spend(len(self.ranges) + len(self.categories))
-        code = ord(char)
-        inside = any(low <= code <= high for low, high in self.ranges)
-        if not inside and self.categories:
-            from unicodedata import category
-            kind = category(char)
-            inside = any(kind.startswith(names) == wanted for names, wanted in self.categories)
+        from unicodedata import category
+        run.spend(len(self.ranges))
+        code, kind = ord(char), category(char)
+        inside = any(
+            kind.startswith(low) == high if type(low) is tuple else low <= code <= high
+            for low, high in self.ranges
+        )
         if len(self) >= 1_000:
             self.clear()
-        self[char] = inside != self.negated
-        return self[char]
+        self[char] = answer = inside != self.negated
+        return answer
 
 
 class _RegexReader:
-    """Reads a pattern into nodes: ("set", s), ("edge", e), ("row", nodes), ("choice", nodes),
-    ("repeat", node, least, most or None), ("look", node, wanted)."""
+    """Reads one pattern from left to right; what reads a part returns its states or ranges."""
 
     def __init__(self, pattern: str) -> None:
-        self.pattern, self.at, self.depth = pattern, 0, 0
+        self.pattern = pattern
+        self.at = self.depth = self.size = 0
 
-    def fail(self, why: str) -> None:
-        raise SchemaError(f"{why} (at character {self.at} of {_schema_shown(self.pattern)})")
+    def fail(self, why: str) -> SchemaError:
+        where = f"character {self.at} of the pattern {_schema_shown(self.pattern)}"
+        return SchemaError(f"{why}, at {where}")
 
-    def skip(self, text: str) -> bool:
-        found = self.pattern.startswith(text, self.at)
-        self.at += len(text) * found
+    def grow(self, states: int) -> None:
+        self.size += states
+        if self.size > REGEX_STATES:
+            raise self.fail("it takes too many states")
+
+    def next(self, ahead: int = 0) -> str:
+        return self.pattern[self.at + ahead:self.at + ahead + 1]
+
+    def skip(self, char: str) -> bool:
+        found = self.next() == char
+        self.at += found
         return found
 
-    def take(self, form: re.Pattern) -> re.Match | None:
-        found = form.match(self.pattern, self.at)
-        if found:
-            self.at = found.end()
+    def take(self, form: str) -> re.Match | None:
+        found = re.compile(form).match(self.pattern, self.at)
+        self.at = found.end() if found else self.at
         return found
 
-    def char(self, where: str) -> str:
-        if self.at >= len(self.pattern):
-            self.fail(f"{where} is not closed")
+    def char(self) -> str:
         self.at += 1
+        if self.at > len(self.pattern):
+            raise self.fail("it ends too early")
         return self.pattern[self.at - 1]
 
-    def whole(self) -> tuple:
-        node = self.choice()
+    def whole(self) -> list[tuple]:
+        states = self.choice()
         if self.at < len(self.pattern):
-            self.fail("there is a ) too many")
-        return node
+            raise self.fail("there is a ) too many")
+        states.append(("done", None))
+        if states[0] == ("edge", "^"):  # can match at the beginning only
+            return states
+        return [("fork", (1, 3)), ("set", _RegexSet(((0, _REGEX_LAST),))), ("fork", (-2,)), *states]
 
-    def choice(self) -> tuple:
+    def choice(self) -> list[tuple]:
         self.depth += 1
         if self.depth > REGEX_DEPTH:
-            self.fail(f"groups are nested more than {REGEX_DEPTH} deep")
+            raise self.fail(f"groups are nested over {REGEX_DEPTH} deep")
         forms = [self.row()]
         while self.skip("|"):
             forms.append(self.row())
         self.depth -= 1
-        return ("choice", forms) if len(forms) > 1 else forms[0]
+        states: list[tuple] = []
+        size = sum(len(form) + 2 for form in forms) - 2
+        for form in forms[:-1]:
+            states += [("fork", (len(form) + 2, 1)), *form]
+            states.append(("fork", (size - len(states),)))
+        return states + forms[-1]
 
-    def row(self) -> tuple:
-        nodes = []
-        while self.pattern[self.at:self.at + 1] not in ("", "|", ")"):
-            nodes.append(self.repeated())
-        return "row", nodes
+    def row(self) -> list[tuple]:
+        states: list[tuple] = []
+        while self.next() not in ("", "|", ")"):
+            states += self.repeated()
+        return states
 
-    def repeated(self) -> tuple:
-        node = self.atom()
+    def repeated(self) -> list[tuple]:
+        states = self.atom()
         found = self.take(_REGEX_REPEAT)
         if not found:
-            return node
-        if node[0] in ("edge", "look"):
-            self.fail("an assertion can not be repeated")
-        if found[1]:
-            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[1]]
-        else:
-            least = self.count(found[2])
-            most = self.count(found[4]) if found[4] else None if found[3] else least
-        if most is not None and most < least:
-            self.fail("the numbers of a repetition are out of order")
-        return "repeat", node, least, most
+            return states
+        sign, least, comma, most = found.groups()
+        low = {"*": 0, "+": 1, "?": 0}[sign] if sign else self.count(least)
+        high = 1 if sign == "?" else self.count(most) if most else low
+        if high < low:
+            raise self.fail("the numbers of a repetition are out of order")
+        self.grow(len(states) * max(high - 1, 0))
+        back = len(states)
+        if sign in ("*", "+") or comma and not most:
+            loop = states * max(low, 1) + [("fork", (1, -back))]
+            return loop if low else [("fork", (back + 2, 1)), *loop]
+        return states * low + [("fork", (back + 1, 1)), *states] * (high - low)
 
     def count(self, digits: str) -> int:
-        if len(digits) > 9 or int(digits) > REGEX_STATES:
-            self.fail(f"more than {REGEX_STATES:,} repetitions are too many")
+        if len(digits) > 9:
+            raise self.fail("it repeats too often")
         return int(digits)
 
-    def atom(self) -> tuple:
-        if _REGEX_REPEAT.match(self.pattern, self.at):
-            self.fail("there is nothing to repeat")
-        char = self.char("the pattern")
-        if char == "(":
+    def atom(self) -> list[tuple]:
+        if re.compile(_REGEX_REPEAT).match(self.pattern, self.at):
+            raise self.fail("there is nothing to repeat")
+        self.grow(1)
+        if self.next() == "(":
             return self.group()
-        if char == "[":
-            return "set", self.bracket()
-        if char == "\\":
-            return self.escape()
+        char = self.char()
         if char in "^$":
-            return "edge", char
+            return [("edge", char)]
         if char == ".":
-            return "set", _RegexSet(_REGEX_LINE_ENDS, negated=True)
-        return "set", _RegexSet(((ord(char), ord(char)),))
+            return [("set", _RegexSet(_REGEX_LINES, negated=True))]
+        if char == "[":
+            return [("set", self.bracket())]
+        if char == "\\" and self.next() in ("b", "B"):
+            return [("edge", self.char())]
+        return [("set", _RegexSet(self.escaped() if char == "\\" else ((ord(char), ord(char)),)))]
 
-    def group(self) -> tuple:
+    def group(self) -> list[tuple]:
         start = self.take(_REGEX_GROUP)
-        if not start and self.skip("?"):
-            self.fail("lookbehind, flags and other special groups are not supported")
-        node = self.choice()
+        if self.next() == "?":
+            raise self.fail("of the groups with (? only (?: (?= (?! and (?<name> are supported")
+        states = self.choice()
         if not self.skip(")"):
-            self.fail("a group is not closed")
-        if start and start[1] in ("=", "!"):
-            return "look", node, start[1] == "="
-        return node
+            raise self.fail("a group is not closed")
+        if start[1] in ("=", "!"):
+            return [("look", (start[1] == "=", len(states) + 2)), *states, ("done", None)]
+        return states
 
-    def escape(self) -> tuple:
-        char = self.char("an escape")
-        if char in "bB":
-            return "edge", char
-        if char in "123456789k":
-            self.fail("back-references are not supported")
-        ranges, categories = self.escaped(char)
-        return "set", _RegexSet(ranges, categories)
-
-    def escaped(self, char: str) -> tuple[list | tuple, list]:
-        """What \\char stands for, in a bracket or out of it: (ranges, categories)."""
-        for lower, ranges in (("d", _REGEX_DIGITS), ("w", _REGEX_WORDS), ("s", _REGEX_SPACES)):
-            if char == lower:
-                return ranges, []
-            if char == lower.upper():
-                return _regex_gaps(ranges), []
+    def escaped(self) -> list | tuple:
+        """What the backslash before this stands for, as ranges."""
+        char = self.char()
+        if char in _REGEX_CLASSES:
+            return _REGEX_CLASSES[char]
+        if char.lower() in _REGEX_CLASSES:
+            return _regex_gaps(_REGEX_CLASSES[char.lower()])
         if char in "pP":
-            return (), [(self.category(), char == "p")]
+            return [(self.category(), char == "p")]
+        if char in "123456789k":
+            raise self.fail("back-references are not supported")
         code = self.code(char)
-        return ((code, code),), []
+        return [(code, code)]
 
     def category(self) -> tuple[str, ...]:
-        found = self.take(_REGEX_CATEGORY)
-        for names in re.split("[|\n]", _REGEX_CATEGORIES):
-            if found and found[1] in names.split():
-                short = names.split()[0]
-                return ("Lu", "Ll", "Lt") if short == "LC" else (short,)
-        self.fail("of Unicode's properties only the general categories are supported")
-        raise AssertionError("unreachable")
+        found = self.take(_REGEX_PROPERTY)
+        for names in _REGEX_CATEGORIES.split() if found else ():
+            if found[1] in names.split("/"):
+                return ("Lu", "Ll", "Lt") if names[:2] == "LC" else (names.split("/")[0],)
+        raise self.fail("of the Unicode properties only the general category is supported")
 
     def code(self, char: str) -> int:
-        """The code point that \\char stands for."""
         if char in _REGEX_CONTROLS:
             return _REGEX_CONTROLS[char]
-        if char in "xu":
-            self.at -= 1
-            return self.hexadecimal()
-        if char == "0" and not re.match("[0-9]", self.pattern[self.at:]):
+        if char == "0" and self.next() not in set("0123456789"):
             return 0
-        letter = self.pattern[self.at:self.at + 1]
-        if char == "c" and re.fullmatch("[A-Za-z]", letter):
-            self.at += 1
-            return ord(letter) % 32
-        if re.fullmatch("[A-Za-z0-9]", char):
-            self.fail(f"the escape \\{char} is unknown")
+        if char == "c" and self.next().isascii() and self.next().isalpha():
+            return ord(self.char()) % 32
+        if char in "xu":
+            return self.hexadecimal()
+        if char.isascii() and char.isalnum():
+            raise self.fail(f"the escape \\{char} is unknown")
         return ord(char)
 
     def hexadecimal(self) -> int:
+        self.at -= 1
         found = self.take(_REGEX_HEX)
-        if not found:
-            self.fail("after \\x come two, after \\u four hexadecimal digits")
-        if found[3]:
-            return 0x10000 + (int(found[3], 16) - 0xD800) * 0x400 + int(found[4], 16) - 0xDC00
-        code = int(found[1] or found[2] or found[5], 16)
-        if code > _REGEX_LAST:
-            self.fail("there is no such character")
-        return code
+        digits = found and (found[1] or found[2] or found[5] or found[3])
+        if not digits or int(digits, 16) > _REGEX_LAST:
+            raise self.fail("\\x takes two, \\u four hexadecimal digits or a code point in braces")
+        if found[4]:
+            return 0x10000 + (int(digits, 16) - 0xD800) * 0x400 + int(found[4], 16) - 0xDC00
+        return int(digits, 16)
 
     def bracket(self) -> _RegexSet:
         negated = self.skip("^")
-        ranges: list[tuple[int, int]] = []
-        categories: list = []
+        ranges: list[tuple] = []
         while not self.skip("]"):
-            low, kinds = self.member()
-            if self.pattern[self.at:self.at + 1] == "-" and self.pattern[self.at + 1:self.at + 2] != "]":
+            part = self.member()
+            if self.next() == "-" and self.next(1) != "]":
                 self.at += 1
-                high, more = self.member()
-                low, kinds = self.span(low, high), kinds + more
-            ranges += low
-            categories += kinds
-        return _RegexSet(ranges, categories, negated)
+                part = self.span(part, self.member())
+            ranges += part
+        return _RegexSet(ranges, negated)
 
-    def member(self) -> tuple[list | tuple, list]:
-        char = self.char("a bracket")
-        if char != "\\":
-            return ((ord(char), ord(char)),), []
-        char = self.char("an escape")
-        return (((8, 8),), []) if char == "b" else self.escaped(char)
+    def member(self) -> list | tuple:
+        char = self.char()
+        if char == "\\" and self.skip("b"):
+            return [(8, 8)]
+        return self.escaped() if char == "\\" else [(ord(char), ord(char))]
 
-    def span(self, low: list | tuple, high: list | tuple) -> list[tuple[int, int]]:
-        """a-z; where one side is no single character, the dash is one itself."""
-        if any(len(side) != 1 or side[0][0] != side[0][1] for side in (low, high)):
+    def span(self, low: list | tuple, high: list | tuple) -> list[tuple]:
+        """a-z; where one side is more than one character, the dash is a dash."""
+        (first, same), (last, alike) = low[0], high[0]
+        if len(low) > 1 or len(high) > 1 or first != same or last != alike:
             return [*low, (45, 45), *high]
-        if low[0][0] > high[0][0]:
-            self.fail("the ends of a range are out of order")
-        return [(low[0][0], high[0][0])]
+        if first > last:
+            raise self.fail("a range is out of order")
+        return [(first, last)]
 
 
 def _regex_gaps(ranges: tuple) -> list[tuple[int, int]]:
-    """The ranges between and around `ranges`."""
-    starts = [0] + [high + 1 for _, high in ranges]
-    ends = [low - 1 for low, _ in ranges] + [_REGEX_LAST]
-    return list(zip(starts, ends))
+    """The ranges before, between and after these."""
+    firsts = [0] + [last + 1 for _, last in ranges]
+    return list(zip(firsts, [first - 1 for first, _ in ranges] + [_REGEX_LAST]))
 
 
-def _regex_add(states: list, kind: str, what: object = None, then: int = 0) -> int:
-    if len(states) >= REGEX_STATES:
-        raise SchemaError("the pattern is too big")
-    states.append((kind, what, then))
-    return len(states) - 1
+_REGEX_PROGRAMS: dict[str, list[tuple]] = {}
 
 
-def _regex_emit(states: list, node: tuple, then: int) -> int:
-    """Add the states for `node` that lead on to the state `then`; return where they begin."""
-    kind = node[0]
-    if kind == "row":
-        for part in reversed(node[1]):
-            then = _regex_emit(states, part, then)
-        return then
-    if kind == "choice":
-        return _regex_add(states, "fork", [_regex_emit(states, part, then) for part in node[1]])
-    if kind == "repeat":
-        return _regex_emit_repeat(states, node, then)
-    if kind == "look":
-        entry = _regex_emit(states, node[1], _regex_add(states, "done"))
-        return _regex_add(states, "look", (entry, node[2]), then)
-    return _regex_add(states, kind, node[1], then)
-
-
-def _regex_emit_repeat(states: list, node: tuple, then: int) -> int:
-    _, part, least, most = node
-    after, optional = then, (most or 0) - least
-    if most is None:
-        loop = _regex_add(states, "fork")
-        entry = _regex_emit(states, part, loop)
-        states[loop] = "fork", (after, entry), 0
-        then, least = (entry, least - 1) if least else (loop, 0)
-    for number in range(least + max(optional, 0)):
-        entry = _regex_emit(states, part, then)
-        if entry == then:  # the part is empty, so is any number of them
-            break
-        then = _regex_add(states, "fork", (after, entry)) if number < optional else entry
-    return then
-
-
-_REGEX_PROGRAMS: dict[str, tuple[list, int]] = {}
-
-
-def _regex_program(run: _SchemaRun, pattern: str) -> tuple[list, int]:
-    """The states of a pattern and the one where a search begins."""
-    program = _REGEX_PROGRAMS.get(pattern)
-    if program is None:
-        run.spend(min(len(pattern), REGEX_STATES))
+def _regex_program(run: _SchemaRun, pattern: str) -> list[tuple]:
+    """The states for a search of the pattern."""
+    states = _REGEX_PROGRAMS.get(pattern)
+    if states is None:
         if len(pattern) > REGEX_STATES:
-            raise SchemaError(f"a pattern of more than {REGEX_STATES:,} characters is too long")
-        states: list = []
-        entry = _regex_emit(states, _RegexReader(pattern).whole(), _regex_add(states, "done"))
-        search = _regex_add(states, "fork")
-        onward = _regex_add(states, "set", _RegexSet(((0, _REGEX_LAST),)), search)
-        states[search] = "fork", (onward, entry), 0
+            raise SchemaError(f"a pattern may have at most {REGEX_STATES:,} characters")
+        run.spend(len(pattern))
+        states = _RegexReader(pattern).whole()
         run.spend(len(states))
         if len(_REGEX_PROGRAMS) >= REGEX_KEPT:
             _REGEX_PROGRAMS.clear()
-        program = _REGEX_PROGRAMS[pattern] = states, search
-    return program
+        _REGEX_PROGRAMS[pattern] = states
+    return states
 
 
 def _regex_search(run: _SchemaRun, pattern: str, text: str) -> bool:
     """Whether the pattern matches anywhere in the text."""
-    states, search = _regex_program(run, pattern)
-    return _regex_walk(run, states, text, (search, 0))
+    return _regex_walk(run, _regex_program(run, pattern), text, (0, 0))
 
 
-def _regex_walk(run: _SchemaRun, states: list, text: str, start: tuple[int, int]) -> bool:
-    """Whether some way leads from `start`, a (state, position), to a state "done".
+def _regex_walk(run: _SchemaRun, states: list[tuple], text: str, start: tuple[int, int]) -> bool:
+    """Whether a way leads from `start`, which is (state, position), to a state "done".
 
-    Ways part and meet again in forks only, so to pass each fork once for each position is to
-    take no way twice; that keeps "(a+)+$" from taking exponential time.
+    All ways that part or meet do so at a fork. To pass a fork once for each position, not once
+    for each way to it, is what keeps "(a+)+$" from taking exponential time.
     """
-    passed = set()
+    passed: set[tuple[int, int]] = set()
     todo = [start]
     while todo:
         number, at = spot = todo.pop()
-        kind, what, then = states[number]
+        kind, what = states[number]
         run.spend(1)
         if kind == "set":
             if at < len(text):
-                char = text[at]
-                inside = what.get(char)
-                if inside or (inside is None and what.learn(run, char)):
-                    todo.append((then, at + 1))
+                inside = what.get(text[at])
+                if what.learn(run, text[at]) if inside is None else inside:
+                    todo.append((number + 1, at + 1))
         elif kind == "fork":
             if spot not in passed:
                 passed.add(spot)
-                todo += [(target, at) for target in what]
+                todo += [(number + distance, at) for distance in what]
         elif kind == "edge":
             if _regex_at_edge(what, text, at):
-                todo.append((then, at))
+                todo.append((number + 1, at))
         elif kind == "look":
-            if _regex_walk(run, states, text, (what[0], at)) == what[1]:
-                todo.append((then, at))
+            if _regex_walk(run, states, text, (number + 1, at)) == what[0]:
+                todo.append((number + what[1], at))
         else:
             return True
     return False
 
 
 def _regex_at_edge(edge: str, text: str, at: int) -> bool:
-    if edge == "^":
-        return at == 0
-    if edge == "$":
-        return at == len(text)
-    before, after = (re.match(r"[A-Za-z0-9_]", text[max(spot, 0):spot + 1]) for spot in (at - 1, at))
-    return (bool(before) != bool(after)) == (edge == "b")
+    if edge in "^$":
+        return at == (0 if edge == "^" else len(text))
+    before, after = (
+        0 <= spot < len(text) and re.match(r"\w", text[spot], re.ASCII) is not None
+        for spot in (at - 1, at)
+    )
+    return (before != after) == (edge == "b")
 
 
 # ---- wire framing --------------------------------------------------------------------------------
@@ -1693,12 +1494,18 @@ class Home:
     """
 
     def __init__(self, env: dict) -> None:
-        chosen = env.get("TAM_HOME")
-        base = env.get("HOME") or os.path.expanduser("~")
-        if not chosen and not os.path.isabs(base):
+        chosen = env.get("TAM_HOME") or os.path.join(env.get("HOME") or _account_home(), ".tam")
+        if not os.path.isabs(chosen) and not env.get("TAM_HOME"):
             raise Startup("no home directory is known: set TAM_HOME to a directory for tam's files")
-        self.directory = os.path.abspath(chosen or os.path.join(base, ".tam"))
+        try:
+            self.directory = os.path.abspath(chosen)
+        except FileNotFoundError:
+            raise Startup(
+                "TAM_HOME is a relative path, and the current directory is gone: set TAM_HOME to an"
+                " absolute one", tam_home=path_text(chosen),
+            ) from None
         self.config_file = os.path.join(self.directory, CONFIG_NAME)
+        self.shown_config = path_text(self.config_file)  # for answers and messages
         self._config: dict = {}
         self._seen: object = ()
 
@@ -1716,7 +1523,7 @@ class Home:
 
     def path(self, key: str) -> str:
         """Return a setting as an absolute path; a relative one starts at tam's own directory."""
-        return os.path.join(self.directory, os.path.expanduser(self.config[key]))
+        return os.path.join(self.directory, os.path.expanduser(native_path(self.config[key])))
 
     def save(self, **changes: str | None) -> None:
         """Set or (with None) remove keys, keeping the rest of the file; atomic, under a lock."""
@@ -1724,11 +1531,11 @@ class Home:
         with FileLock(self.config_file + ".lock"):
             old = self._read(create=False)
             new = _edit_toml(old, changes)
-            if _parse_toml(new) != _merged(_parse_toml(old), changes):
+            if not _holds(new, _merged(_parse_toml(old), changes)):
                 raise Internal(
-                    f"{self.config_file} is written in a way that tam cannot edit safely:"
+                    f"{self.shown_config} is written in a way that tam cannot edit safely:"
                     f" set {', '.join(changes)} in it by hand",
-                    config_file=self.config_file,
+                    config_file=self.shown_config,
                 )
             if new != old:
                 replace_file(self.config_file, new.encode("utf-8"))
@@ -1737,11 +1544,14 @@ class Home:
         """Create the directory, for its owner only, where it is missing (OSError)."""
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
 
-    def log(self, text: str) -> None:
-        """Append one record to the rolling log; a log that cannot be written stops nothing."""
+    def log(self, text: str, limit: int = LOG_BYTES) -> None:
+        """Append one record to the log, which rolls at `limit` bytes.
+
+        A log that cannot be written stops nothing.
+        """
         try:
-            _append_log(self.path("logfile_path"), self.path("logfile_pattern"), text)
-        except (OSError, TamError):
+            _append_log(self.path("logfile_path"), self.path("logfile_pattern"), text, limit)
+        except (OSError, ValueError, TamError):  # ValueError: a path that no file can have
             return  # the log is the last resort: there is no better place to report to
 
     def _read(self, create: bool) -> str:
@@ -1752,7 +1562,8 @@ class Home:
             text = self._defaults_text()
         except (OSError, UnicodeDecodeError) as error:
             raise Startup(
-                f"cannot read {self.config_file}: {error}", config_file=self.config_file
+                f"cannot read {self.shown_config}: {getattr(error, 'strerror', error)}",
+                config_file=self.shown_config,
             ) from None
         if create:
             self._create(text)
@@ -1766,7 +1577,10 @@ class Home:
             return  # a read-only home: the defaults hold, and a write will say what is wrong
 
     def _defaults(self) -> dict:
-        inside = self.directory
+        # The config is UTF-8. What its bytes cannot name, it names from here: a relative path.
+        inside = path_text(self.directory)
+        if native_path(inside) != self.directory:
+            inside = ""
         return {
             "db_file": os.path.join(inside, "tam.db3"),
             "current_project": None,
@@ -1784,15 +1598,15 @@ class Home:
             found = _parse_toml(text)
         except ValueError as error:
             raise Startup(
-                f"{self.config_file} is no valid TOML ({error}): mend it, or move it away and tam"
+                f"{self.shown_config} is no valid TOML ({error}): mend it, or move it away and tam"
                 " makes a new one",
-                config_file=self.config_file,
+                config_file=self.shown_config,
             ) from None
         for key in CONFIG_KEYS:
             if not isinstance(found.get(key, ""), str):
                 raise Startup(
-                    f"{key} in {self.config_file} must be a string, not {found[key]!r}",
-                    config_file=self.config_file, key=key,
+                    f"{key} in {self.shown_config} must be a string, not {found[key]!r}",
+                    config_file=self.shown_config, key=key,
                 )
         defaults = self._defaults()
         return {key: found.get(key) or defaults[key] for key in CONFIG_KEYS}
@@ -1805,6 +1619,36 @@ def file_stamp(path: str) -> tuple | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _account_home() -> str:
+    """Return the home directory of this process's user as the system knows it, "" if it does not."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except ImportError:  # not a Unix
+        return os.path.expanduser("~")
+    except KeyError:  # a user without an account, as in many containers
+        return ""
+
+
+def utf8_text(text: str) -> str:
+    """Return an argument or a variable as the UTF-8 its bytes are, whatever the locale took them for."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def path_text(path: str) -> str:
+    """Return the path of a file as text to show or to save, the same in every locale."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def native_path(text: str) -> str:
+    """Return the path whose bytes are `text` in UTF-8, as this locale's calls want it."""
+    return os.fsdecode(text.encode("utf-8", "surrogateescape"))
 
 
 def _parse_toml(text: str) -> dict:
@@ -1827,18 +1671,37 @@ def _merged(values: dict, changes: dict) -> dict:
     return {key: value for key, value in merged.items() if value is not None}
 
 
+def _holds(text: str, wanted: dict) -> bool:
+    try:
+        return _parse_toml(text) == wanted
+    except ValueError:
+        return False
+
+
 def _edit_toml(text: str, changes: dict) -> str:
     """Replace, add or drop top-level keys by line; the caller checks the result by parsing it."""
     lines = text.splitlines(keepends=True)
     for key, value in changes.items():
         pattern = re.compile(rf'\s*["\']?{re.escape(key)}["\']?\s*=')
-        new = [] if value is None else [f"{key} = {_toml_string(value)}\n"]
-        places = [number for number, line in enumerate(lines) if pattern.match(line)]
+        # Below the first [table] a key is the table's; so a new one goes to the top.
+        top = next((number for number, line in enumerate(lines) if _TABLE.match(line)), len(lines))
+        places = [number for number in range(top) if pattern.match(lines[number])]
+        new = f"{key} = {_toml_string(value)}" if value is not None else None
         if places:
-            lines[places[0]:places[0] + 1] = new
-        else:
-            lines[:0] = new  # at the top, since below a [table] it would be the table's
+            old = lines[places[0]]
+            lines[places[0]] = "" if new is None else new + _after_value(old)
+        elif new is not None:
+            lines.insert(0, new + "\n")
     return "".join(lines)
+
+
+_TABLE = re.compile(r"\s*\[[^\[\]]+\]\s*(#|$)|\s*\[\[")
+
+
+def _after_value(line: str) -> str:
+    """Return what follows the value in a line that tam can read itself: a comment, the line's end."""
+    found = _PLAIN_LINE.fullmatch(line.rstrip("\r\n"))
+    return line[found.end(2) + 1:] if found and found[1] else "\n"
 
 
 def _toml_string(value: str) -> str:
@@ -1854,18 +1717,19 @@ def replace_file(path: str, data: bytes, overwrite: bool = True) -> None:
     """
     path = os.path.realpath(path)
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
+    with Unbroken():
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            write_all(fd, data)
-            _copy_mode(path, fd)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        _put_in_place(temporary, path, overwrite)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            try:
+                write_all(fd, data)
+                _copy_mode(path, fd)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            _put_in_place(temporary, path, overwrite)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 def _copy_mode(path: str, fd: int) -> None:
@@ -1886,6 +1750,24 @@ def _put_in_place(temporary: str, path: str, overwrite: bool) -> None:
             os.rename(temporary, path)
             return
     os.unlink(temporary)
+
+
+class Unbroken:
+    """A stretch of work that Ctrl-C and a polite kill end after, not within.
+
+    For what would leave a temporary file behind. Without signal masks they end it as they come.
+    """
+
+    SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
+
+    def __enter__(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            numbers = [getattr(signal, name) for name in self.SIGNALS]
+            self._before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+
+    def __exit__(self, *exc_info: object) -> None:
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
 class FileLock:
@@ -1985,7 +1867,7 @@ def busy_error(timeout: float) -> Busy:
     )
 
 
-def _append_log(path: str, pattern: str, text: str) -> None:
+def _append_log(path: str, pattern: str, text: str, limit: int) -> None:
     import logging.handlers  # only those pay for it who have something to report
 
     class PrivateLog(logging.handlers.RotatingFileHandler):
@@ -1999,7 +1881,7 @@ def _append_log(path: str, pattern: str, text: str) -> None:
             return  # a full disk must not print a traceback; the work goes on
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    handler = PrivateLog(path, maxBytes=LOG_BYTES, backupCount=LOG_FILES)
+    handler = PrivateLog(path, maxBytes=limit, backupCount=LOG_FILES)
     if "{}" in pattern:
         handler.namer = lambda name: pattern.replace("{}", name.rsplit(".", 1)[1])
     try:
@@ -2362,6 +2244,7 @@ def is_current(db: sqlite3.Connection, path: str) -> bool:
     """Say whether the file needs no migration; Startup for one of a newer tam."""
     version, layout = db.execute(VERSIONS).fetchone()
     if version > USER_VERSION:
+        path = path_text(path)
         raise Startup(
             f"{path} has schema version {version}; this tam ({VERSION}) knows versions up to"
             f" {USER_VERSION}. Use the newer tam that wrote it; nothing was changed",
@@ -2423,6 +2306,7 @@ def _refuse_unusable(store: Store) -> None:
 
 
 def _refuse_foreign(db: sqlite3.Connection, path: str) -> None:
+    path = path_text(path)
     if not db.execute(HAS_TABLES).fetchone()[0]:
         return
     for table, expected in BASE_COLUMNS.items():
@@ -2451,6 +2335,7 @@ def _backup(db: sqlite3.Connection, target: str) -> None:
 
 
 def _cannot_open(path: str, error: Exception) -> Startup:
+    path = path_text(path)
     return Startup(f"cannot use the database {path}: {error}", db_file=path)
 
 
@@ -2523,7 +2408,7 @@ def _open_aside(path: str) -> sqlite3.Connection:
     import shutil
     import tempfile
 
-    with tempfile.TemporaryDirectory() as directory:
+    with Unbroken(), tempfile.TemporaryDirectory() as directory:
         copy = os.path.join(directory, "copy")
         for suffix in ("", *unfinished):
             shutil.copyfile(path + suffix, copy + suffix)
@@ -2752,7 +2637,7 @@ def _guard(work: Work, row: sqlite3.Row, args: dict) -> None:
 
 def config_show(work: Work, args: dict) -> dict:
     home = work.home
-    return {**home.config, "config_file": home.config_file, "home": home.directory}
+    return {**home.config, "config_file": home.shown_config, "home": path_text(home.directory)}
 
 
 def status(work: Work, args: dict) -> dict:
@@ -3549,7 +3434,7 @@ class Tam:
 
     def default_agent(self) -> str | None:
         """Return the agent: flag, then TAM_AGENT."""
-        return self._agent if self._agent is not None else self.env.get("TAM_AGENT") or None
+        return self._agent if self._agent is not None else self._variable("TAM_AGENT")
 
     @property
     def home(self) -> Home:
@@ -3590,7 +3475,10 @@ class Tam:
             self._store.close()
 
     def _explicit_project(self) -> str | None:
-        return self._project if self._project is not None else self.env.get("TAM_PROJECT") or None
+        return self._project if self._project is not None else self._variable("TAM_PROJECT")
+
+    def _variable(self, name: str) -> str | None:
+        return utf8_text(self.env.get(name, "")) or None
 
     def _run(self, operation: Operation, arguments: dict) -> object:
         _need_unicode("project", self._explicit_project())  # also where the operation needs none:
@@ -3645,7 +3533,7 @@ class Tam:
         except sqlite3.Error as error:
             raise self._sql_error(error) from None
         except OSError as error:
-            where = error.filename or self.home.directory
+            where = path_text(error.filename or self.home.directory)
             raise Internal(f"{error.strerror or error}: {where}") from None
         except Exception as error:  # the last line of defence: no caller ever sees a traceback
             raise self.unexpected(error) from None
@@ -3654,7 +3542,7 @@ class Tam:
         if is_busy(error):
             return busy_error(self.busy_timeout)
         self.log(f"database error: {error!r}")
-        path = self._store.path if self._store else self.home.directory
+        path = path_text(self._store.path if self._store else self.home.directory)
         return Internal(f"the database {path} failed: {error}. Nothing was changed", db_file=path)
 
     def unexpected(self, error: Exception) -> Internal:
@@ -4281,14 +4169,6 @@ def _find_command(words: tuple) -> Command | None:
     return None
 
 
-def utf8_argument(text: str) -> str:
-    """Return an argument as the UTF-8 that its bytes are, whatever the locale took them for."""
-    try:
-        return os.fsencode(text).decode("utf-8")
-    except UnicodeError:
-        return text
-
-
 def success(command: str, data: object, project: str | None, agent: str | None) -> bytes:
     """Return the envelope of a success as one line of bytes (P 3.1)."""
     meta = {"project": project, "agent": agent}
@@ -4338,7 +4218,17 @@ def _paper(fd: int) -> Paper:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own); return the exit status (P 3.2)."""
-    argv = [utf8_argument(word) for word in (sys.argv[1:] if argv is None else argv)]
+    if argv is not None:
+        return _main(argv)
+    end_on_interrupt()
+    status = _main(sys.argv[1:])
+    if signal.getsignal(signal.SIGINT) in (_leave, signal.default_int_handler):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is over, and this is how it ended
+    return status
+
+
+def _main(argv: list[str]) -> int:
+    argv = [utf8_text(word) for word in argv]
     try:
         _hold_descriptors()
         return _dispatch(argv)
@@ -4424,7 +4314,7 @@ def _read_description(args: dict) -> None:
         return
     name = "standard input" if path is None else printable(path)
     try:
-        with open(0 if path is None else path, "rb", closefd=path is not None) as file:
+        with open(0 if path is None else _argument_path(path), "rb", closefd=path is not None) as file:
             args["description"] = _decoded(file.read(MAX_LINE + 1))
     except OSError as error:
         raise Invalid(
@@ -4435,6 +4325,11 @@ def _read_description(args: dict) -> None:
         raise Invalid(
             f"description: {name} is no UTF-8 text ({reason})", argument="description"
         ) from None
+
+
+def _argument_path(text: str) -> str:
+    # In a locale that is not UTF-8 the words of the command line may be either encoding's.
+    return text if os.path.exists(text) else native_path(text)
 
 
 def _decoded(data: bytes) -> str:
@@ -4448,13 +4343,15 @@ def _decoded(data: bytes) -> str:
 
 def _run_program(word: str, argv: list[str], called: str = "") -> int:
     module_name = PROGRAMS[word][0]
+    if signal.getsignal(signal.SIGINT) is _leave:  # it has a terminal or children to look after
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         module = __import__(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name:
             raise
         missing = Internal(
-            f"`tam {called or word}` needs {module_name}.py beside {os.path.abspath(__file__)}:"
+            f"`tam {called or word}` needs {module_name}.py beside {path_text(__file__)}:"
             " copy it there, or install tam-agent", missing_file=f"{module_name}.py",
         )
         report(missing, word, "--json" in argv)
