@@ -110,7 +110,7 @@ def describe_tool(name: str, version: str, agent_known: bool) -> dict:
     """One entry of tools/list, with what the protocol version knows.
 
     Arguments: the tool's name, a key of TOOLS; a protocol version; whether the server has an
-    agent of its own, so that the caller need not give one (contract, section 6).
+    agent of its own, so that the caller need not give one (contract, MCP).
     """
     operation = TOOLS[name]
     tool: dict = {"name": name}
@@ -522,7 +522,7 @@ def _run(server: Server, operation: tam.Operation, raw: object) -> tuple[str, bo
 
 
 def _as_answer(data: object) -> dict:
-    """An operation's data as an object: the list of projects gets a name (contract, section 6)."""
+    """An operation's data as an object: the list of projects gets a name (contract, MCP)."""
     return {"projects": data} if isinstance(data, list) else dict(data)
 
 
