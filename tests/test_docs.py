@@ -1,6 +1,7 @@
 """The documents do what they say, and name nothing that does not exist."""
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 import docs_support
 import tam
 import tam_mcp
+import tam_tick
 from mcp_support import ROOT
 
 GUIDE = ROOT / "llms.txt"
@@ -284,3 +286,27 @@ def test_the_readme_has_one_test_line_and_the_main_job() -> None:
 @every(DOCUMENTS)
 def test_nothing_of_this_machine_is_in_the_documents(path: Path) -> None:
     assert not re.search(r"/(?:root\b|work\b|home/(?!you/))", text_of(path))
+
+
+def test_the_picture_of_the_board_is_a_real_one() -> None:
+    """The tasks of the picture, put on a board of its size, give the picture."""
+    now = 1_800_000_000
+    store = tam.Tam(project="web", env={**os.environ}, clock=lambda: now)
+    store.call("project.add", {"name": "web"})
+    titles = {
+        "Fix login": 1, "Write the release notes": 4, "Update dependencies": 2, "修复搜索": 3,
+        "Set up CI": 1, "Choose a name": 3,
+    }
+    for title, priority in titles.items():
+        tags = ["bug"] if title == "Fix login" else []
+        store.call("task.add", {"title": title, "priority": priority, "tags": tags})
+    store.call("task.claim", {"id": 1, "agent": "agent-a", "lease_seconds": 1800})
+    store.call("task.claim", {"id": 3, "agent": "agent-b"})
+    for number in (5, 6):
+        store.call("task.done", {"id": number})
+    board = tam_tick.opened(tam_tick.Board(now=now), "web")
+    _, view = tam_tick.look(store, tam_tick.interest(board), None)
+    store.close()
+    shown = next(block.lines for block in docs_support.blocks(text_of(README)))
+    screen = tam_tick.render(tam_tick.arrange(board, view), 84, len(shown))
+    assert [line.rstrip() for line in screen.text()] == shown
