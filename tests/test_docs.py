@@ -3,11 +3,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import docs_support
+import processes
 import tam
 import tam_mcp
 import tam_tick
@@ -286,6 +288,22 @@ def test_the_readme_has_one_test_line_and_the_main_job() -> None:
 @every(DOCUMENTS)
 def test_nothing_of_this_machine_is_in_the_documents(path: Path) -> None:
     assert not re.search(r"/(?:root\b|work\b|home/(?!you/))", text_of(path))
+
+
+def test_the_way_back_to_the_old_tam(tmp_path: Path) -> None:
+    """The README's two lines bring back, byte for byte, what tam 1.0.13 had left."""
+    desk = docs_support.Desk(tmp_path)
+    database = processes.legacy_home(tmp_path / "home" / ".tam")
+    before = database.read_bytes()
+    back = next(
+        block for block in docs_support.blocks(text_of(README))
+        if any("mv ~/.tam/tam.db3.bak.v1" in line for line in block.lines)
+    )
+    for _ in range(2):  # a second upgrade makes a second backup
+        desk.type([docs_support.Step(0, "tam task add New --agent a", None)])
+        assert database.read_bytes() != before
+        subprocess.run(["bash", "-ec", "\n".join(back.lines)], env=desk.env, check=True)
+        assert database.read_bytes() == before
 
 
 def test_the_picture_of_the_board_is_a_real_one() -> None:
