@@ -3086,9 +3086,12 @@ PROPERTIES = {
         "description": "One line",
     },
     "description": {
-        "type": "string", "maxLength": DESCRIPTION_MAX, "description": 'Context, up to 64 KiB; "" clears',
+        "type": "string", "maxLength": DESCRIPTION_MAX,
+        "description": 'Context, up to 64 KiB; "" clears',
     },
-    "status": {"type": "string", "enum": list(STATUSES), "description": "todo, in-progress or done"},
+    "status": {
+        "type": "string", "enum": list(STATUSES), "description": "todo, in-progress or done",
+    },
     "priority": {
         "type": "integer", "minimum": 1, "maximum": 5, "description": "1 (highest) to 5",
     },
@@ -3113,8 +3116,12 @@ PROPERTIES = {
         "description": "The same key again returns the same task",
     },
 }
-_NEW_PRIORITY = {**PROPERTIES["priority"], "default": 3, "description": "1 (highest) to 5, default 3"}
-_NEW_DESCRIPTION = {**PROPERTIES["description"], "default": "", "description": "Context, up to 64 KiB"}
+_NEW_PRIORITY = {
+    **PROPERTIES["priority"], "default": 3, "description": "1 (highest) to 5, default 3",
+}
+_NEW_DESCRIPTION = {
+    **PROPERTIES["description"], "default": "", "description": "Context, up to 64 KiB",
+}
 _NEW_TAGS = {**PROPERTIES["tags"], "default": [], "description": "Labels, lower case"}
 
 
@@ -3225,7 +3232,8 @@ OPERATIONS = {operation.name: operation for operation in (
         title="Create a task", required=("title",),
         properties=("title", ("description", _NEW_DESCRIPTION), ("priority", _NEW_PRIORITY),
                     ("tags", _NEW_TAGS), "idempotency_key"),
-        description="Add a task and get it back. With idempotency_key a retry creates nothing twice.",
+        description="Add a task and get it back."
+        " With idempotency_key a retry creates nothing twice.",
     ),
     Operation(
         "task.update", task_update, "Change fields of a task",
@@ -3255,7 +3263,8 @@ OPERATIONS = {operation.name: operation for operation in (
         "task.heartbeat", task_heartbeat, "Renew your lease while you work",
         tool="task_heartbeat", doors=_ALL_DOORS, project="checks", agent="takes", access="write",
         title="Renew a lease", properties=("id", "lease_seconds"), required=_ID,
-        description="Extend your lease while you work. On conflict stop: the task is no longer yours.",
+        description="Extend your lease while you work."
+        " On conflict stop: the task is no longer yours.",
     ),
     Operation(
         "task.release", task_release, "Give a claimed task back",
@@ -3321,6 +3330,10 @@ def checked(operation: Operation, arguments: dict) -> dict:
     for name, value in arguments.items():
         _need_unicode(name, value)
         args[name] = _normal(name, value, schema["properties"].get(name, {}))
+    for name in operation.required:
+        if name not in args:
+            raise Invalid(f"{name}: this argument is needed", argument=name,
+                          required=list(operation.required))
     _check_size(args.get("description"))
     wrong = violations(schema, args)
     if wrong:
@@ -4146,7 +4159,8 @@ class Line:
 
     def _take_word(self, word: str) -> bool:
         if not self.words:
-            name = next((name for name, (alias, _) in GROUPS.items() if word in (name, alias)), word)
+            aliases = {alias: name for name, (alias, _) in GROUPS.items()}
+            name = aliases.get(word, word)
             known = name in GROUPS or name in PROGRAMS or name in EXTRAS
             self.command = _find_command((name,))
         else:
@@ -4159,7 +4173,8 @@ class Line:
         return known and name in GROUPS or self.command is not None
 
     def _unclear(self) -> bool:
-        return bool(self.rest) and (not self.rest[0].startswith("-") or self.rest[0] in ("-h", "--help"))
+        first = self.rest[0] if self.rest else "--"
+        return first in ("-h", "--help") or not first.startswith("-")
 
 
 def _find_command(words: tuple) -> Command | None:
@@ -4171,8 +4186,8 @@ def _find_command(words: tuple) -> Command | None:
 
 def success(command: str, data: object, project: str | None, agent: str | None) -> bytes:
     """Return the envelope of a success as one line of bytes (P 3.1)."""
-    meta = {"project": project, "agent": agent}
-    return encode_json({"ok": True, "schema": SCHEMA, "command": command, "data": data, "meta": meta}) + b"\n"
+    envelope = {"ok": True, "schema": SCHEMA, "command": command, "data": data}
+    return encode_json({**envelope, "meta": {"project": project, "agent": agent}}) + b"\n"
 
 
 def failure(command: str, error: TamError) -> bytes:
@@ -4313,8 +4328,9 @@ def _read_description(args: dict) -> None:
     if path is None and args.get("description") != "-":
         return
     name = "standard input" if path is None else printable(path)
+    source = 0 if path is None else _argument_path(path)
     try:
-        with open(0 if path is None else _argument_path(path), "rb", closefd=path is not None) as file:
+        with open(source, "rb", closefd=path is not None) as file:
             args["description"] = _decoded(file.read(MAX_LINE + 1))
     except OSError as error:
         raise Invalid(
@@ -4362,18 +4378,18 @@ def _run_program(word: str, argv: list[str], called: str = "") -> int:
 def _without_command(line: Line) -> int:
     if line.words and line.words[0] in EXTRAS:
         return EXTRAS[line.words[0]](line.before + line.rest)
-    first = line.rest[0] if line.rest else ""
+    first = line.rest[0] if line.rest else None
     if first in ("-i", "--interactive") and not line.words:
         return _run_program("tick", ["--board"] + line.before + line.rest[1:], first)
     if first in ("-V", "--version") and not line.words:
         return _say(f"tam {VERSION}\n")
-    if first in ("-h", "--help", "help") or not first and not line.json:
+    if first in ("-h", "--help", "help") or first is None and not line.json:
         return _say(group_help(line.words[0]) if line.words else top_help())
     raise Usage(f"{_what_is_wrong(first)}. See `{' '.join(['tam', *line.words])} -h`")
 
 
-def _what_is_wrong(word: str) -> str:
-    if not word:
+def _what_is_wrong(word: str | None) -> str:
+    if word is None:
         return "a command is missing"
     if word in Line.VALUED:
         return f"{word} needs a value"
@@ -4405,7 +4421,10 @@ def top_help() -> str:
         f"{name} (short: {alias}): {purpose.lower()}\n{_command_lines(name)}"
         for name, (alias, purpose) in GROUPS.items()
     )
-    others = [(command.words[0], command.operation.summary) for command in COMMANDS if len(command.words) == 1]
+    others = [
+        (command.words[0], command.operation.summary)
+        for command in COMMANDS if len(command.words) == 1
+    ]
     others += [(name, purpose) for name, (_, purpose) in PROGRAMS.items()]
     others += [(name, run.__doc__.split("\n")[0].rstrip(".")) for name, run in EXTRAS.items()]
     return (
@@ -4427,10 +4446,9 @@ def top_help() -> str:
 
 
 def _command_lines(group: str) -> str:
-    chosen = [command for command in COMMANDS if command.words[0] == group and len(command.words) == 2]
     return _aligned([
-        (command.words[1] + (f", {command.alias}" if command.alias else ""), command.operation.summary)
-        for command in chosen
+        (", ".join(filter(None, (command.words[1], command.alias))), command.operation.summary)
+        for command in COMMANDS if command.words[0] == group
     ])
 
 

@@ -228,9 +228,150 @@ def bench_drain() -> None:
     print(f"  1 worker {rates[1]:.0f}/s, 8 workers {rates[8]:.0f}/s, {rates[8] / rates[1]:.2f} x")
 
 
+#: Bytes of English and JSON to one token, roughly, for the usual tokenizers.
+BYTES_PER_TOKEN = 4
+ROUNDS = 400
+#: Answers every line with a line of the size of a claim's reply: the pipes' own round trip.
+ECHO = "import os\nwhile os.read(0, 65536): os.write(1, b'x' * 600 + b'\\n')"
+
+
+class Pipe:
+    """A process that answers one line with one line."""
+
+    def __init__(self, argv: list, home: str) -> None:
+        self.process = subprocess.Popen(
+            argv, env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+        self.output = self.process.stdout.fileno()
+
+    def line(self, data: bytes) -> bytes:
+        """Send a line; return the answer, without its newline."""
+        self.process.stdin.write(data)
+        answer = os.read(self.output, 1 << 20)
+        while not answer.endswith(b"\n"):
+            answer += os.read(self.output, 1 << 20)
+        return answer[:-1]
+
+    def ask(self, method: str, params: dict) -> dict:
+        """Send a request; return its result."""
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        return json.loads(self.line(json.dumps(message).encode() + b"\n"))["result"]
+
+    def call(self, name: str, **arguments: object) -> str:
+        """Call a tool; return the text that a model reads."""
+        return self.ask("tools/call", {"name": name, "arguments": arguments})["content"][0]["text"]
+
+    def end(self) -> None:
+        """Close the process's input and wait for its end."""
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def mcp_server(home: str) -> Pipe:
+    """Return a running server that has been opened as Claude Code opens it."""
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tam; sys.exit(tam.main(['mcp']))"
+    server = Pipe([sys.executable, "-c", start], home)
+    server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+    return server
+
+
+def bench_mcp() -> None:
+    """Bytes that a model reads, the door's cost for a claim (aim 1.3 x + echo), the start."""
+    with tempfile.TemporaryDirectory() as home:
+        fill(home, 20)
+        server = mcp_server(home)
+        print_list(server)
+        print_job(server)
+        server.end()
+    print_round_trip()
+    print_start()
+
+
+def print_list(server: Pipe) -> None:
+    """Print the size of tools/list, per tool and whole (aim: under 6,000 bytes, 1,500 tokens)."""
+    result = server.ask("tools/list", {})
+    for listed in result["tools"]:
+        size = len(tam.encode_json(listed))
+        print(f"  {listed['name']:<20}{size:6} bytes{size // BYTES_PER_TOKEN:6} tokens")
+    size = len(tam.encode_json(result))
+    print(f"  {'tools/list':<20}{size:6} bytes{size // BYTES_PER_TOKEN:6} tokens")
+
+
+def print_job(server: Pipe) -> None:
+    """Print what a model reads for one whole job, with 20 tasks in the project."""
+    texts = {"list": server.call("tam_task_list", limit=20)}
+    texts["next, claim"] = server.call("tam_task_next", claim=True)
+    task = json.loads(texts["next, claim"])["task"]["id"]
+    texts["update"] = server.call("tam_task_update", id=task, description="halfway there")
+    texts["heartbeat"] = server.call("tam_task_heartbeat", id=task)
+    texts["complete"] = server.call("tam_task_complete", id=task)
+    sizes = {name: len(text.encode()) for name, text in texts.items()}
+    print("  one job: " + ", ".join(f"{name} {size}" for name, size in sizes.items())
+          + f": {sum(sizes.values())} bytes, {sum(sizes.values()) // BYTES_PER_TOKEN} tokens")
+
+
+def print_round_trip() -> None:
+    """Print a claim over MCP against the same claim in process, and the pipes' own round trip."""
+    message = (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":'
+               b'{"name":"tam_task_next","arguments":{"claim":true}}}\n')
+    with tempfile.TemporaryDirectory() as near, tempfile.TemporaryDirectory() as far:
+        fill(near, 10_000)
+        fill(far, 10_000)
+        opened = tam.Tam(env=environment(near))
+        server, echo = mcp_server(far), Pipe([sys.executable, "-c", ECHO], far)
+        medians = in_turn({
+            "in process": lambda: opened.call("task.next", {"claim": True}),
+            "over MCP": lambda: server.line(message),
+            "echo": lambda: echo.line(message),
+        })
+        server.end()
+        echo.end()
+        opened.close()
+    inside, outside, pipe = medians.values()
+    print(f"  claim: in process {inside * 1e6:.0f} us, over MCP {outside * 1e6:.0f} us, echo"
+          f" {pipe * 1e6:.0f} us; MCP less echo = {(outside - pipe) / inside:.2f} x in process")
+
+
+def in_turn(actions: dict) -> dict:
+    """Time actions one after the other, many times; return the medians in seconds."""
+    samples: dict = {name: [] for name in actions}
+    for _ in range(ROUNDS):
+        for name, action in actions.items():
+            started = time.perf_counter()
+            action()
+            samples[name].append(time.perf_counter() - started)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def print_start() -> None:
+    """Print the time from the start of the process to its first answer (aim: 150 ms)."""
+    starts = {
+        "installed": f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tam;"
+                     " sys.exit(tam.main(['mcp']))",
+        "script by path": None,
+    }
+    with tempfile.TemporaryDirectory() as home:
+        for name, code in starts.items():
+            words = ["-c", code] if code else [str(ROOT / "tam.py"), "mcp"]
+            print(f"  first answer, {name}: {first_answer(words, home) * 1000:.0f} ms")
+
+
+def first_answer(words: list, home: str) -> float:
+    """Return the median of ten starts."""
+    times = []
+    for _ in range(10):
+        started = time.perf_counter()
+        server = Pipe([sys.executable, *words], home)
+        server.ask("initialize", {"protocolVersion": "2025-11-25"})
+        times.append(time.perf_counter() - started)
+        server.end()
+    return statistics.median(times)
+
+
 PARTS = {
     "core": bench_core, "scale": bench_scale, "loop": bench_loop, "crowd": bench_crowd,
-    "drain": bench_drain,
+    "drain": bench_drain, "mcp": bench_mcp,
 }
 
 
