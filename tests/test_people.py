@@ -427,6 +427,8 @@ def test_usage_errors_point_to_the_help_page():
     )
     assert complaint("task", "fly") == (2, "ERROR unknown command 'fly'. See `tam task -h`")
     assert complaint("fly") == (2, "ERROR unknown command 'fly'. See `tam -h`")
+    assert complaint("") == (2, "ERROR unknown command ''. See `tam -h`")
+    assert complaint("task", "") == (2, "ERROR unknown command ''. See `tam task -h`")
     assert complaint("--fly", "task") == (2, "ERROR unknown option '--fly'. See `tam -h`")
     assert complaint("--agent") == (2, "ERROR --agent needs a value. See `tam -h`")
     assert complaint("project", "edit", "x") == (
