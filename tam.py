@@ -52,6 +52,7 @@ try:
     if __name__ == "__main__":
         end_on_interrupt()
     import argparse
+    import codecs
     import json
     import math
     import re
@@ -3668,11 +3669,17 @@ class Paper:
         try:
             data = text.encode(self.encoding)
         except UnicodeEncodeError:
-            data = text.translate(_ASCII_BOXES).encode(self.encoding, "replace")
+            codecs.register_error("tam.cells", _question_marks)
+            data = text.translate(_ASCII_BOXES).encode(self.encoding, "tam.cells")
         write_all(self.fd, data)
 
     def _row(self, row: tuple, widths: list[int]) -> None:
         self.line("│" + "│".join(f" {pad(cell, width)} " for cell, width in zip(row, widths)) + "│")
+
+
+def _question_marks(error: UnicodeEncodeError) -> tuple[str, int]:
+    # As wide as what they stand for, so that columns still line up.
+    return "?" * cell_width(error.object[error.start:error.end]), error.end
 
 
 def _terminal_width(fd: int) -> int | None:
