@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -43,7 +44,7 @@ def opened() -> Tam:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_a_row_publishes_a_schema_that_the_validator_accepts(row):
+def test_a_row_publishes_a_schema_that_the_validator_accepts(row: tam.Operation) -> None:
     schema = row.input_schema()
     tam.check_schema(schema)
     assert tam.unchecked_words(schema) == []
@@ -52,7 +53,9 @@ def test_a_row_publishes_a_schema_that_the_validator_accepts(row):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_each_property_has_one_type_and_a_description_and_a_default_that_fits(row):
+def test_each_property_has_one_type_and_a_description_and_a_default_that_fits(
+    row: tam.Operation
+) -> None:
     for name, rule in row.properties.items():
         assert rule["type"] in ("string", "integer", "boolean", "array"), name
         assert rule["description"].strip(), name
@@ -63,7 +66,7 @@ def test_each_property_has_one_type_and_a_description_and_a_default_that_fits(ro
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_a_row_says_what_it_is(row):
+def test_a_row_says_what_it_is(row: tam.Operation) -> None:
     assert OPERATIONS[row.name] is row
     assert row.summary and "\n" not in row.summary and not row.summary.endswith(".")
     assert row.access in ("none", "read", "write")
@@ -75,19 +78,19 @@ def test_a_row_says_what_it_is(row):
         assert row.title and 0 < len(row.description) < 300
 
 
-def test_the_table_is_complete_and_its_tools_have_the_names_of_the_protocol():
+def test_the_table_is_complete_and_its_tools_have_the_names_of_the_protocol() -> None:
     assert {row.tool: row.name for row in ROWS if row.tool} == TOOLS
     assert set(NAMES) - set(TOOLS.values()) == WITHOUT_TOOL
 
 
-def test_the_doors_are_those_of_the_protocol():
+def test_the_doors_are_those_of_the_protocol() -> None:
     assert all(row.doors[0] == "cli" and set(row.doors) <= {"cli", "mcp", "tick"} for row in ROWS)
     assert {row.tool for row in ROWS if "mcp" in row.doors} == set(TOOLS) - {"history"}
     assert {row.tool for row in ROWS if "tick" in row.doors} == set(TOOLS)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
-def test_each_row_is_a_command_whose_flags_are_its_properties(row):
+def test_each_row_is_a_command_whose_flags_are_its_properties(row: tam.Operation) -> None:
     (command,) = [one for one in COMMANDS if one.operation is row]
     parser = tam.command_parser(command)
     spelt = {action.dest for action in parser._actions} - {"help", "json", "description_file"}
@@ -98,7 +101,7 @@ def test_each_row_is_a_command_whose_flags_are_its_properties(row):
             assert re.search(rf"(?m)^  ([^ ].*)?{flag}\b", page), flag
 
 
-def test_the_ranges_in_the_help_are_those_of_the_schema(monkeypatch):
+def test_the_ranges_in_the_help_are_those_of_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, words in (("lease_seconds", "7 to 77"), ("limit", "3 to 33")):
         for row in (OPERATIONS["task.next"], OPERATIONS["history"]):
             if name in row.properties:
@@ -108,7 +111,7 @@ def test_the_ranges_in_the_help_are_those_of_the_schema(monkeypatch):
     assert "3 to 33" in run("history", "-h").out
 
 
-def test_a_command_takes_its_arguments_to_call_unchanged(monkeypatch):
+def test_a_command_takes_its_arguments_to_call_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
     monkeypatch.setattr(Tam, "call", lambda self, name, args: seen.update({name: args}) or {})
     run("task", "list", "--status", "x", "--priority", "77", "--tag", "A", "--tag", "b", "--json")
@@ -133,7 +136,7 @@ def test_a_command_takes_its_arguments_to_call_unchanged(monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_call_refuses_an_argument_that_it_does_not_know(opened, name):
+def test_call_refuses_an_argument_that_it_does_not_know(opened: Tam, name: str) -> None:
     arguments = {"id": 1, "name": "q", "new_name": "r", "title": "t", "project": "p", "agent": "a"}
     known = {key: value for key, value in arguments.items() if key in OPERATIONS[name].properties}
     with pytest.raises(tam.Invalid, match="colour") as caught:
@@ -145,7 +148,9 @@ def test_call_refuses_an_argument_that_it_does_not_know(opened, name):
 @pytest.mark.parametrize("name, missing", [
     (row.name, name) for row in ROWS for name in row.required
 ])
-def test_call_names_a_required_argument_that_is_missing(opened, name, missing):
+def test_call_names_a_required_argument_that_is_missing(
+    opened: Tam, name: str, missing: str
+) -> None:
     arguments = {"id": 1, "name": "q", "new_name": "r", "title": "t"}
     given = {key: arguments[key] for key in OPERATIONS[name].required if key != missing}
     with pytest.raises(tam.Invalid, match=missing):
@@ -159,7 +164,9 @@ WRONG = {"string": [1, True, None, ["x"], {}], "integer": ["1", 1.5, True, None,
 @pytest.mark.parametrize("name, argument", [
     (row.name, name) for row in ROWS for name in row.properties
 ])
-def test_call_refuses_a_wrong_type_by_the_name_of_the_argument(opened, name, argument):
+def test_call_refuses_a_wrong_type_by_the_name_of_the_argument(
+    opened: Tam, name: str, argument: str
+) -> None:
     row = OPERATIONS[name]
     right = {"id": 1, "name": "q", "new_name": "r", "title": "t"}
     for value in WRONG[row.properties[argument]["type"]]:
@@ -181,14 +188,16 @@ def test_call_refuses_a_wrong_type_by_the_name_of_the_argument(opened, name, arg
     ("task.list", {"project": "\ud800"}, "project"),
     ("project.add", {"name": "a\udc00"}, "name"),
 ])
-def test_call_refuses_half_a_surrogate_pair_anywhere(opened, name, given, argument):
+def test_call_refuses_half_a_surrogate_pair_anywhere(
+    opened: Tam, name: str, given: dict, argument: str
+) -> None:
     with pytest.raises(tam.Invalid, match="Unicode") as caught:
         opened.call(name, {"project": "p", **given} if name != "project.add" else given)
     assert caught.value.details == {"argument": argument}
     tam.encode_json(caught.value.as_dict())
 
 
-def test_call_takes_a_whole_float_for_an_integer_as_json_has_it(opened):
+def test_call_takes_a_whole_float_for_an_integer_as_json_has_it(opened: Tam) -> None:
     task = opened.call("task.add", {"title": "t", "project": "p", "priority": 2.0})["task"]
     assert task["priority"] == 2 and type(task["priority"]) is int
     assert opened.call("task.show", {"id": float(task["id"])})["task"] == task
@@ -197,19 +206,21 @@ def test_call_takes_a_whole_float_for_an_integer_as_json_has_it(opened):
 
 
 @pytest.mark.parametrize("id", [0, -1, 2**31, 2**63 - 1, 2**63, -(2**63) - 1, 10**30])
-def test_an_id_that_no_task_has_is_not_found(opened, id):
+def test_an_id_that_no_task_has_is_not_found(opened: Tam, id: object) -> None:
     with pytest.raises(tam.NotFound) as caught:
         opened.call("task.show", {"id": id})
     assert caught.value.details == {"task_id": id}
 
 
-def test_an_unknown_operation_is_invalid_and_the_known_ones_are_named(opened):
+def test_an_unknown_operation_is_invalid_and_the_known_ones_are_named(opened: Tam) -> None:
     with pytest.raises(tam.Invalid, match="task.fly") as caught:
         opened.call("task.fly", {})
     assert caught.value.details == {"allowed": NAMES}
 
 
-def test_what_nobody_foresaw_is_internal_and_the_log_has_the_rest(opened, monkeypatch):
+def test_what_nobody_foresaw_is_internal_and_the_log_has_the_rest(
+    opened: Tam, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(work: object, args: dict) -> None:
         raise ZeroDivisionError("a secret\nplace")
 
@@ -221,7 +232,7 @@ def test_what_nobody_foresaw_is_internal_and_the_log_has_the_rest(opened, monkey
         assert "Traceback" in log.read()
 
 
-def test_arguments_come_before_flags_and_flags_before_the_environment(scratch_home):
+def test_arguments_come_before_flags_and_flags_before_the_environment(scratch_home: Path) -> None:
     for name in ("one", "two", "three", "four"):
         run("project", "add", name)
     run("project", "use", "four")
@@ -248,7 +259,9 @@ def test_arguments_come_before_flags_and_flags_before_the_environment(scratch_ho
     (tam.Busy, "internal", 1, -32000), (tam.SchemaError, "invalid", 1, -32602),
     (tam.BadJSON, "invalid", 1, -32602),
 ], ids=lambda value: getattr(value, "__name__", None))
-def test_each_error_has_its_code_and_its_two_statuses(kind, code, exit_status, tick_code):
+def test_each_error_has_its_code_and_its_two_statuses(
+    kind: type, code: int, exit_status: int, tick_code: int
+) -> None:
     error = kind("words", fact=1)
     assert (error.exit_status, error.tick_code) == (exit_status, tick_code)
     details = {"fact": 1, "retryable": True} if kind is tam.Busy else {"fact": 1}

@@ -1,14 +1,17 @@
-"""What people see: the words of tam 1.0.13, tables that line up, a terminal that is never steered."""
+"""What people see: words of tam 1.0.13, aligned tables, a terminal that is never steered."""
+
 from __future__ import annotations
 
 import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 
@@ -63,7 +66,7 @@ def on_terminal(*words: str, columns: int = 80, **env: str) -> str:
 # ---- the words of tam 1.0.13
 
 
-def test_the_words_of_the_project_commands():
+def test_the_words_of_the_project_commands() -> None:
     assert seen("project", "current") == [
         "INFO No current project set. Use `tam project use <name>` to set a project."
     ]
@@ -85,7 +88,7 @@ def test_the_words_of_the_project_commands():
     assert seen("project", "add", "site")[0] == "SUCCESS Project 'site' restored successfully."
 
 
-def test_the_words_of_the_task_commands(project):
+def test_the_words_of_the_task_commands(project: None) -> None:
     assert seen("task", "add", "Fix login") == ["SUCCESS Task 'Fix login' added successfully."]
     assert seen("task", "edit", "1", "Fix it") == ["SUCCESS Task '1' updated successfully."]
     assert seen("task", "start", "1") == ["SUCCESS Task '1' started successfully."]
@@ -95,7 +98,7 @@ def test_the_words_of_the_task_commands(project):
     assert seen("task", "del", "1") == ["SUCCESS Task '1' deleted successfully."]
 
 
-def test_the_words_of_the_new_commands(project):
+def test_the_words_of_the_new_commands(project: None) -> None:
     run("task", "add", "Fix login", "--priority", "1")
     assert seen("task", "claim", "1", "--agent", "a")[0] == (
         "SUCCESS Task 'Fix login' claimed by a until TIME UTC."
@@ -104,7 +107,9 @@ def test_the_words_of_the_new_commands(project):
         "SUCCESS Task '1' leased until TIME UTC."
     ]
     assert seen("task", "next") == ["INFO No task to do: all are done or leased."]
-    assert seen("task", "release", "1", "--agent", "a") == ["SUCCESS Task '1' released successfully."]
+    assert seen("task", "release", "1", "--agent", "a") == [
+        "SUCCESS Task '1' released successfully."
+    ]
     assert seen("task", "update", "1", "--priority", "2") == [
         "SUCCESS Task '1' updated successfully."
     ]
@@ -116,7 +121,7 @@ def test_the_words_of_the_new_commands(project):
     ]
 
 
-def test_lists_are_tables_with_rounded_corners(project):
+def test_lists_are_tables_with_rounded_corners(project: None) -> None:
     for title in ("Write", "Test", "Ship"):
         run("task", "add", title)
     run("task", "start", "2")
@@ -140,7 +145,7 @@ def test_lists_are_tables_with_rounded_corners(project):
     ]
 
 
-def test_empty_lists_print_a_hint(project):
+def test_empty_lists_print_a_hint(project: None) -> None:
     assert seen("task", "list") == ["INFO No tasks found. Use `tam task add` to add a task."]
     run("project", "del", "website")
     assert seen("project", "list") == [
@@ -154,23 +159,33 @@ def test_empty_lists_print_a_hint(project):
     ("p c", "project current"), ("t", "task list"), ("task", "task list"), ("t l", "task list"),
     ("task l", "task list"), ("t show 1", "task show 1"), ("t events 1", "task events 1"),
 ])
-def test_a_short_name_shows_the_same(project, short, long):
+def test_a_short_name_shows_the_same(project: None, short: str, long: str) -> None:
     run("task", "add", "one")
     assert run(*short.split()).out == run(*long.split()).out != ""
 
 
-@pytest.mark.parametrize("short, then", [
-    ("p a other", "Project 'other' added"), ("p u website", "Project 'website' switched"),
-    ("p e website site", "Project 'website' updated to 'site'"), ("p d website", "Project 'website' del"),
-    ("t a two", "Task 'two' added"), ("t e 1 uno", "Task '1' updated"), ("t d 1", "Task '1' deleted"),
-    ("t start 1", "Task '1' started"), ("t done 1", "Task '1' marked as done"),
-])
-def test_a_short_name_does_the_same(project, short, then):
+@pytest.mark.parametrize(
+    "short, then",
+    [
+        ("p a other", "Project 'other' added"),
+        ("p u website", "Project 'website' switched"),
+        ("p e website site", "Project 'website' updated to 'site'"),
+        ("p d website", "Project 'website' del"),
+        ("t a two", "Task 'two' added"),
+        ("t e 1 uno", "Task '1' updated"),
+        ("t d 1", "Task '1' deleted"),
+        ("t start 1", "Task '1' started"),
+        ("t done 1", "Task '1' marked as done"),
+    ],
+)
+def test_a_short_name_does_the_same(project: None, short: str, then: str) -> None:
     run("task", "add", "one")
     assert seen(*short.split())[0].startswith(f"SUCCESS {then}")
 
 
-def test_people_see_the_whole_list_as_in_1_0_13(project, monkeypatch):
+def test_people_see_the_whole_list_as_in_1_0_13(
+    project: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(8):
         run("task", "add", f"task {number}")
     monkeypatch.setitem(tam.PROPERTIES["limit"], "default", 2)
@@ -179,12 +194,12 @@ def test_people_see_the_whole_list_as_in_1_0_13(project, monkeypatch):
     assert titles == [f"task {number}" for number in reversed(range(8))]
     cut = seen("task", "list", "--limit", "2")
     assert cut[-1] == "INFO 2 of 8 shown; go on with --cursor 7."
-    assert re.findall(r"task \d", "\n".join(seen("task", "list", "--limit", "2", "--cursor", "7"))) == [
-        "task 5", "task 4"
-    ]
+    assert re.findall(
+        r"task \d", "\n".join(seen("task", "list", "--limit", "2", "--cursor", "7"))
+    ) == ["task 5", "task 4"]
 
 
-def test_the_config_shows_the_files_in_use(project, scratch_home):
+def test_the_config_shows_the_files_in_use(project: None, scratch_home: Path) -> None:
     lines = dict(line.split(None, 1) for line in seen("config"))
     assert lines == {
         "db_file": str(scratch_home / "tam.db3"), "current_project": "website", "theme": "dark",
@@ -199,7 +214,7 @@ def test_the_config_shows_the_files_in_use(project, scratch_home):
 # ---- the new commands, readable
 
 
-def test_a_task_is_a_card_with_its_events(project):
+def test_a_task_is_a_card_with_its_events(project: None) -> None:
     run("task", "add", "Fix login", "--priority", "1", "--tag", "bug", "--tag", "web",
         "--description", "It fails.\n\nSee the log.\n")
     run("task", "claim", "1", "--agent", "agent-with-a-long-name")
@@ -224,7 +239,7 @@ def test_a_task_is_a_card_with_its_events(project):
     ]
 
 
-def test_status_is_a_summary_with_a_bar(project):
+def test_status_is_a_summary_with_a_bar(project: None) -> None:
     for number in range(4):
         run("task", "add", f"task {number}", "--priority", str(4 - number))
     run("task", "done", "1")
@@ -243,7 +258,7 @@ def test_status_is_a_summary_with_a_bar(project):
     ]
 
 
-def test_next_shows_a_card_and_what_happened_reads_as_a_log(project):
+def test_next_shows_a_card_and_what_happened_reads_as_a_log(project: None) -> None:
     run("task", "add", "one")
     run("task", "add", "zwei 日本")
     assert seen("task", "next")[0] == "#1  one"
@@ -265,7 +280,7 @@ def test_next_shows_a_card_and_what_happened_reads_as_a_log(project):
     assert seen("history", "--since", "4") == ["INFO No events."]
 
 
-def test_a_lease_that_ran_out_says_so(project, monkeypatch):
+def test_a_lease_that_ran_out_says_so(project: None, monkeypatch: pytest.MonkeyPatch) -> None:
     run("task", "add", "one")
     run("task", "claim", "1", "--agent", "a", "--lease", "5")
     now = tam.time.time()
@@ -278,32 +293,42 @@ def test_a_lease_that_ran_out_says_so(project, monkeypatch):
 # ---- columns line up, text stays harmless
 
 
-WIDE = ["plain", "日本語のタイトル", "🚧 works ✅", "e\u0301te\u0301", FAMILY + " family", "🇩🇪🇫🇷", "한글",
-        "ＡＢＣ", "1️⃣ first", "❤️ heart", "👍🏽", "a\u0300\u0301\u0302\u0303"]
+WIDE = ["plain", "日本語のタイトル", "🚧 works ✅", "e\u0301te\u0301", FAMILY + " family", "🇩🇪🇫🇷",
+        "한글", "ＡＢＣ", "1️⃣ first", "❤️ heart", "👍🏽", "a\u0300\u0301\u0302\u0303"]
 
 
-def test_columns_line_up_in_every_script(project):
+def test_columns_line_up_in_every_script(project: None) -> None:
     for title in WIDE:
         run("task", "add", title)
     run("project", "add", "日本語 " + FAMILY)
     for lines in (seen("task", "list")[1:], run("project", "list").out.splitlines()):
         assert len(lines) > 5
         assert len({tam.cell_width(line) for line in lines}) == 1
-        edges = {tuple(tam.cell_width(line[:at]) for at, char in enumerate(line) if char in "│├┼┤╭┬╮╰┴╯")
-                 for line in lines}
+        edges = {
+            tuple(tam.cell_width(line[:at]) for at, char in enumerate(line) if char in "│├┼┤╭┬╮╰┴╯")
+            for line in lines
+        }
         assert len(edges) == 1
 
 
 HOSTILE = {
-    "colour": "\x1b[31mred", "title": "\x1b]0;owned\x07", "clear": "\x1b[2J\x1b[H", "bell": "\x07",
-    "one-byte CSI": "\x9b2J", "override": "\u202egnp.exe", "isolate": "\u2066x", "backspace": "\x08\x08",
-    "NUL": "a\0b", "DEL": "\x7f", "zero width": "a\u200bb",
+    "colour": "\x1b[31mred",
+    "title": "\x1b]0;owned\x07",
+    "clear": "\x1b[2J\x1b[H",
+    "bell": "\x07",
+    "one-byte CSI": "\x9b2J",
+    "override": "\u202egnp.exe",
+    "isolate": "\u2066x",
+    "backspace": "\x08\x08",
+    "NUL": "a\0b",
+    "DEL": "\x7f",
+    "zero width": "a\u200bb",
 }
 STEERING = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]")
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_stored_text_never_steers_the_terminal(scratch_home, text):
+def test_stored_text_never_steers_the_terminal(scratch_home: Path, text: str) -> None:
     opened = tam.Tam()  # no command line could carry a NUL
     for name in (text, "p" + text):
         opened.call("project.add", {"name": name})
@@ -318,15 +343,22 @@ def test_stored_text_never_steers_the_terminal(scratch_home, text):
                   "task done 1", "task add x", "project edit x y"):
         ended = run(*words.split())
         assert not STEERING.search(ended.out + ended.err), (words, ended)
-    for words in (["task", text], [text], ["task", "show", text], ["--" + text], ["task", "list", text],
-                  ["task", "list", "--status", text], ["project", "use", "no" + text]):
+    for words in (
+        ["task", text],
+        [text],
+        ["task", "show", text],
+        ["--" + text],
+        ["task", "list", text],
+        ["task", "list", "--status", text],
+        ["project", "use", "no" + text],
+    ):
         if "\0" not in text:
             ended = run(*words)
             assert ended.code and not STEERING.search(ended.out + ended.err), (words, ended)
             assert ended.err.count("\n") == 1, ended
 
 
-def test_bytes_that_are_no_utf8_in_an_old_file_are_shown_as_replacements(project):
+def test_bytes_that_are_no_utf8_in_an_old_file_are_shown_as_replacements(project: None) -> None:
     run("task", "add", "x")
     opened = tam.Tam()
     with opened.store.writing() as db:
@@ -338,7 +370,7 @@ def test_bytes_that_are_no_utf8_in_an_old_file_are_shown_as_replacements(project
 # ---- on a terminal and elsewhere
 
 
-def test_colour_is_on_a_terminal_only_and_never_with_no_color():
+def test_colour_is_on_a_terminal_only_and_never_with_no_color() -> None:
     assert on_terminal("project", "add", "p").splitlines()[0] == (
         "\x1b[1;42mSUCCESS\x1b[0m Project 'p' added successfully."
     )
@@ -356,7 +388,7 @@ def test_colour_is_on_a_terminal_only_and_never_with_no_color():
 LONG = "A long title 日本語 " * 12
 
 
-def test_long_titles_are_cut_to_the_width_of_a_terminal_only(project):
+def test_long_titles_are_cut_to_the_width_of_a_terminal_only(project: None) -> None:
     run("task", "add", LONG)
     run("task", "update", "1", "--tags", "x")
     for columns in (40, 61, 100):
@@ -373,7 +405,7 @@ def test_long_titles_are_cut_to_the_width_of_a_terminal_only(project):
     assert whole in on_terminal("task", "list", "--json", columns=40)
 
 
-def test_a_terminal_too_narrow_for_the_table_still_gets_one(project):
+def test_a_terminal_too_narrow_for_the_table_still_gets_one(project: None) -> None:
     run("task", "add", "A long title of a task")
     lines = on_terminal("task", "list", columns=10).splitlines()
     assert "│ A long … │" in lines[4]
@@ -391,11 +423,23 @@ OLD_FAILURES = {
     "task done x": 2, "task fly": 2, "project add": 2, "project add a b": 2, "task list --fly": 2,
 }
 NEW_FAILURES = {
-    "task show 99": 3, "task update 99 --title x": 3, "task update 1": 1, "task claim 99 --agent a": 3,
-    "task claim 1 --agent b": 4, "task claim 1": 1, "task claim 1 --agent a --lease 1": 1,
-    "task heartbeat 1 --agent b": 4, "task release 1 --agent b": 4, "task next --claim": 1,
-    "task events 99": 3, "status --project nothing": 3, "history --project nothing": 3,
-    "task update 1 --title x --if-revision 77": 4, "task show x": 2, "status extra": 2, "fly": 2,
+    "task show 99": 3,
+    "task update 99 --title x": 3,
+    "task update 1": 1,
+    "task claim 99 --agent a": 3,
+    "task claim 1 --agent b": 4,
+    "task claim 1": 1,
+    "task claim 1 --agent a --lease 1": 1,
+    "task heartbeat 1 --agent b": 4,
+    "task release 1 --agent b": 4,
+    "task next --claim": 1,
+    "task events 99": 3,
+    "status --project nothing": 3,
+    "history --project nothing": 3,
+    "task update 1 --title x --if-revision 77": 4,
+    "task show x": 2,
+    "status extra": 2,
+    "fly": 2,
     "task claim 2 --agent b": 4,
 }
 
@@ -412,8 +456,8 @@ def busy_home(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("command, code", [*OLD_FAILURES.items(), *NEW_FAILURES.items()])
 def test_for_people_old_commands_fail_with_1_and_new_ones_with_their_own_code(
-    busy_home, command, code
-):
+    busy_home: str, command: str, code: int
+) -> None:
     found, line = complaint(*command.split(" "), TAM_HOME=busy_home)
     assert found == code and line.startswith("ERROR ")
     with_json = run(*command.split(" "), "--json", TAM_HOME=busy_home)
@@ -421,7 +465,7 @@ def test_for_people_old_commands_fail_with_1_and_new_ones_with_their_own_code(
     assert with_json.code == (2 if code == 2 else own[with_json.error["code"]])
 
 
-def test_usage_errors_point_to_the_help_page():
+def test_usage_errors_point_to_the_help_page() -> None:
     assert complaint("task", "show", "x") == (
         2, "ERROR argument ID: 'x' is no integer. See `tam task show -h`"
     )
@@ -443,7 +487,7 @@ PAGES = [[], ["project"], ["task"], *([*command.words] for command in tam.COMMAN
 
 
 @pytest.mark.parametrize("words", PAGES, ids=" ".join)
-def test_help_at_every_level_reads_well(words):
+def test_help_at_every_level_reads_well(words: list) -> None:
     page = run(*words, "-h")
     assert (page.code, page.err) == (0, "")
     assert page.out == run(*words, "--help").out
@@ -459,9 +503,9 @@ def test_help_at_every_level_reads_well(words):
 
 
 @pytest.mark.parametrize("command", tam.COMMANDS, ids=lambda command: " ".join(command.words))
-def test_the_examples_of_the_help_are_command_lines_that_are_understood(command, tmp_path, monkeypatch):
-    import shlex
-
+def test_the_examples_of_the_help_are_command_lines_that_are_understood(
+    command: tam.Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.md").write_text("Context.")
     for example in command.examples:
@@ -470,27 +514,31 @@ def test_the_examples_of_the_help_are_command_lines_that_are_understood(command,
         assert run(*words).code != 2, example
 
 
-@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"], ["--project", "x", "-h"]], ids=str)
-def test_tam_alone_prints_the_help(words):
+@pytest.mark.parametrize(
+    "words", [[], ["-h"], ["--help"], ["help"], ["--project", "x", "-h"]], ids=str
+)
+def test_tam_alone_prints_the_help(words: list) -> None:
     page = run(*words)
     assert page.code == 0 and page.out == tam.top_help()
     for command in tam.COMMANDS:
-        assert re.search(rf"(?m)^  {command.words[-1]}\b.*{re.escape(command.operation.summary)}$", page.out)
+        assert re.search(
+            rf"(?m)^  {command.words[-1]}\b.*{re.escape(command.operation.summary)}$", page.out
+        )
     for word in ("TAM_PROJECT", "TAM_AGENT", "TAM_HOME", "NO_COLOR", "tam -i", "mcp", "tick"):
         assert word in page.out
 
 
-def test_the_help_of_a_group_names_its_short_forms():
+def test_the_help_of_a_group_names_its_short_forms() -> None:
     page = run("task", "-h").out
     assert page == run("t", "--help").out == run("task", "help").out
     assert "(short: tam t …)" in page and "  add, a " in page and "TAM_AGENT" in page
 
 
-def test_the_version():
+def test_the_version() -> None:
     assert run("-V").out == run("--version").out == f"tam {tam.VERSION}\n"
 
 
-def test_the_help_says_where_a_description_may_come_from_and_what_a_range_is():
+def test_the_help_says_where_a_description_may_come_from_and_what_a_range_is() -> None:
     page = " ".join(run("task", "add", "-h").out.split())
     assert "--description TEXT context, up to 64 KiB; - reads it from standard input" in page
     assert "--description-file PATH read the description from this file" in page

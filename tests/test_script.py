@@ -41,7 +41,7 @@ def python(*words: object, cwd: Path, interpreter: str = sys.executable, **env: 
     return Result(ended.returncode, ended.stdout, ended.stderr)
 
 
-def test_copied_alone_it_does_everything_but_the_three_programs(alone):
+def test_copied_alone_it_does_everything_but_the_three_programs(alone: Path) -> None:
     def tam(*words: str) -> dict:
         return spawn(*words, "--json", script=alone).data
 
@@ -65,7 +65,9 @@ def test_copied_alone_it_does_everything_but_the_three_programs(alone):
     (["-i"], "tam -i", "tam_tick.py"), (["--interactive"], "tam --interactive", "tam_tick.py"),
     (["--project", "p", "mcp"], "tam mcp", "tam_mcp.py"),
 ])
-def test_copied_alone_it_says_which_file_the_three_programs_need(alone, words, called, missing):
+def test_copied_alone_it_says_which_file_the_three_programs_need(
+    alone: Path, words: list, called: str, missing: str
+) -> None:
     ended = spawn(*words, script=alone)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
@@ -73,18 +75,22 @@ def test_copied_alone_it_says_which_file_the_three_programs_need(alone, words, c
     )
 
 
-def test_copied_alone_with_json_a_missing_file_is_an_envelope(alone):
+def test_copied_alone_with_json_a_missing_file_is_an_envelope(alone: Path) -> None:
     error = spawn("tick", "--json", script=alone).error
     assert error["code"] == "internal" and error["details"] == {"missing_file": "tam_tick.py"}
 
 
-def test_copied_alone_the_guide_says_where_it_would_be(alone):
+def test_copied_alone_the_guide_says_where_it_would_be(alone: Path) -> None:
     ended = spawn("guide", script=alone)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith("ERROR llms.txt is not beside tam.py") and ended.err.count("\n") == 1
+    assert (
+        ended.err.startswith("ERROR llms.txt is not beside tam.py") and ended.err.count("\n") == 1
+    )
 
 
-def test_a_broken_module_beside_it_ends_in_one_line_and_a_traceback_in_the_log(alone, scratch_home):
+def test_a_broken_module_beside_it_ends_in_one_line_and_a_traceback_in_the_log(
+    alone: Path, scratch_home: Path
+) -> None:
     (alone.parent / "tam_mcp.py").write_text("import tam_mcp_parts\n")
     ended = spawn("mcp", script=alone)
     assert (ended.code, ended.out) == (1, "")
@@ -93,7 +99,7 @@ def test_a_broken_module_beside_it_ends_in_one_line_and_a_traceback_in_the_log(a
     assert "Traceback" in (scratch_home / "logs" / "tam.log").read_text()
 
 
-def test_run_as_a_script_the_module_is_also_tam_for_what_it_imports(alone):
+def test_run_as_a_script_the_module_is_also_tam_for_what_it_imports(alone: Path) -> None:
     (alone.parent / "tam_mcp.py").write_text(
         "import sys, tam\n"
         "def main(argv):\n"
@@ -109,9 +115,18 @@ def test_run_as_a_script_the_module_is_also_tam_for_what_it_imports(alone):
         assert (ended.code, ended.out, ended.err) == (7, "True ['--project', 'p']\n", "")
 
 
-@pytest.mark.parametrize("words", [["-O", "tam.py"], ["-OO", "tam.py"], ["-m", "tam"], ["-I", SCRIPT],
-                                   ["-X", "dev", "-bb", "tam.py"]], ids=str)
-def test_it_works_under_every_way_to_start_it(alone, words):
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-O", "tam.py"],
+        ["-OO", "tam.py"],
+        ["-m", "tam"],
+        ["-I", SCRIPT],
+        ["-X", "dev", "-bb", "tam.py"],
+    ],
+    ids=str,
+)
+def test_it_works_under_every_way_to_start_it(alone: Path, words: list) -> None:
     added = python(*words, "project", "add", "p", "--json", cwd=alone.parent)
     assert added.data["project"]["name"] == "p"
     again = python(*words, "project", "add", "p", "--json", cwd=alone.parent)
@@ -120,7 +135,7 @@ def test_it_works_under_every_way_to_start_it(alone, words):
     assert help_page.code == 0 and "arguments:" in help_page.out
 
 
-def test_it_is_clean_where_every_warning_is_an_error():
+def test_it_is_clean_where_every_warning_is_an_error() -> None:
     for words in (["project", "add", "p"], ["task", "add", "t", "--project", "p"], ["-h"],
                   ["task", "list", "--project", "p"], ["config", "--json"], ["status", "-h"],
                   ["task", "next", "--claim", "--project", "p", "--agent", "a"]):
@@ -128,7 +143,7 @@ def test_it_is_clean_where_every_warning_is_an_error():
         assert (ended.code, ended.err) == (0, ""), words
 
 
-def test_it_imports_only_the_standard_library_and_little_of_it():
+def test_it_imports_only_the_standard_library_and_little_of_it() -> None:
     code = ("import sys; before = set(sys.modules); import tam;"
             "print(*sorted(set(sys.modules) - before))")
     loaded = set(python("-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {code}",
@@ -142,7 +157,7 @@ def test_it_imports_only_the_standard_library_and_little_of_it():
 # ---- an older Python
 
 
-def test_the_source_parses_as_python_3_8():
+def test_the_source_parses_as_python_3_8() -> None:
     ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 
@@ -154,7 +169,9 @@ def guarded_start() -> str:
 
 
 @pytest.mark.parametrize("version", [(3, 8, 0), (3, 9, 18), (3, 10, 13)])
-def test_under_an_older_version_it_says_in_one_line_what_it_needs(tmp_path, version):
+def test_under_an_older_version_it_says_in_one_line_what_it_needs(
+    tmp_path: Path, version: tuple
+) -> None:
     code = f"import sys\nsys.version_info = {version}\nexec({guarded_start()!r})\nprint('went on')"
     ended = python("-c", code, cwd=tmp_path)
     assert (ended.code, ended.out) == (1, "")
@@ -164,14 +181,14 @@ def test_under_an_older_version_it_says_in_one_line_what_it_needs(tmp_path, vers
     )
 
 
-def test_under_a_version_that_is_new_enough_it_goes_on(tmp_path):
+def test_under_a_version_that_is_new_enough_it_goes_on(tmp_path: Path) -> None:
     code = f"import sys\nsys.version_info = (3, 11, 0)\nexec({guarded_start()!r})\nprint('went on')"
     assert python("-c", code, cwd=tmp_path).out == "went on\n"
 
 
 @pytest.mark.skipif(not OLD_PYTHONS, reason="no older Python on this machine")
 @pytest.mark.parametrize("interpreter", OLD_PYTHONS, ids=[Path(one).name for one in OLD_PYTHONS])
-def test_a_real_older_interpreter_gets_the_same_line(alone, interpreter):
+def test_a_real_older_interpreter_gets_the_same_line(alone: Path, interpreter: str) -> None:
     ended = python("tam.py", "task", "list", "--json", cwd=alone.parent, interpreter=interpreter)
     minor = interpreter.rpartition(".")[2]
     assert (ended.code, ended.out) == (1, "")
@@ -183,7 +200,7 @@ def test_a_real_older_interpreter_gets_the_same_line(alone, interpreter):
 # ---- signals, streams and the locale
 
 
-def test_ctrl_c_is_exit_130_without_a_word(tmp_path):
+def test_ctrl_c_is_exit_130_without_a_word(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     process = subprocess.Popen(
@@ -212,14 +229,14 @@ def closed_pipe(*words: str) -> tuple[int, bytes]:
     ["task", "list"], ["task", "list", "--json"], ["-h"], ["task", "-h"], ["task", "add", "-h"],
     ["-V"], ["completion", "bash"], ["status"],
 ], ids=" ".join)
-def test_a_closed_pipe_ends_quietly(words):
+def test_a_closed_pipe_ends_quietly(words: list) -> None:
     run("project", "add", "p")
     run("task", "add", "t", "--project", "p")
     run("project", "use", "p")
     assert closed_pipe(*words) == (0, b"")
 
 
-def test_a_list_into_head_ends_quietly():
+def test_a_list_into_head_ends_quietly() -> None:
     run("project", "add", "p")
     run("project", "use", "p")
     for number in range(3):
@@ -230,9 +247,12 @@ def test_a_list_into_head_ends_quietly():
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_an_answer_that_cannot_be_written_is_an_error_of_its_own():
+def test_an_answer_that_cannot_be_written_is_an_error_of_its_own() -> None:
     with open("/dev/full", "wb") as full:
-        for words, start in ((["project", "add", "p", "--json"], b'{"ok":false'), (["-h"], b"ERROR ")):
+        for words, start in (
+            (["project", "add", "p", "--json"], b'{"ok":false'),
+            (["-h"], b"ERROR "),
+        ):
             ended = subprocess.run([sys.executable, str(SCRIPT), *words], stdout=full,
                                    stderr=subprocess.PIPE, timeout=DEADLINE)
             assert ended.returncode == 1 and ended.stderr.startswith(start)
@@ -240,7 +260,7 @@ def test_an_answer_that_cannot_be_written_is_an_error_of_its_own():
     assert run("project", "list", "--json").data[0]["name"] == "p"
 
 
-def test_closed_standard_streams_never_get_the_answer_into_a_file(scratch_home):
+def test_closed_standard_streams_never_get_the_answer_into_a_file(scratch_home: Path) -> None:
     shell = f'"{sys.executable}" "{SCRIPT}" project add p --json <&- >&- 2>&-'
     assert subprocess.run(["sh", "-c", shell], timeout=DEADLINE).returncode == 0
     assert run("project", "list", "--json").data[0]["name"] == "p"
@@ -250,14 +270,16 @@ def test_closed_standard_streams_never_get_the_answer_into_a_file(scratch_home):
 
 
 LOCALES = {
-    "C": {"LC_ALL": "C"}, "C without UTF-8 mode": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    "POSIX": {"LC_ALL": "POSIX"}, "ASCII streams": {"PYTHONIOENCODING": "ascii:strict"},
+    "C": {"LC_ALL": "C"},
+    "C without UTF-8 mode": {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "POSIX": {"LC_ALL": "POSIX"},
+    "ASCII streams": {"PYTHONIOENCODING": "ascii:strict"},
     "Latin-1 streams": {"PYTHONIOENCODING": "latin-1:strict"},
 }
 
 
 @pytest.mark.parametrize("env", LOCALES.values(), ids=LOCALES)
-def test_json_is_utf8_whatever_the_locale(env):
+def test_json_is_utf8_whatever_the_locale(env: dict) -> None:
     title = "Größe 語 😀"
     run("project", "add", "p")
     added = spawn("task", "add", title, "--project", "p", "--json", **env)
@@ -267,12 +289,14 @@ def test_json_is_utf8_whatever_the_locale(env):
 
 
 @pytest.mark.parametrize("env", LOCALES.values(), ids=LOCALES)
-def test_people_get_something_readable_whatever_the_locale(env):
+def test_people_get_something_readable_whatever_the_locale(env: dict) -> None:
     run("project", "add", "p")
     run("task", "add", "plain", "--project", "p")
     for words in (["task", "list", "--project", "p"], ["task", "-h"], ["task", "add", "-h"]):
         command = [sys.executable, "-W", "error", str(SCRIPT), *words]
-        ended = subprocess.run(command, capture_output=True, timeout=DEADLINE, env={**os.environ, **env})
+        ended = subprocess.run(
+            command, capture_output=True, timeout=DEADLINE, env={**os.environ, **env}
+        )
         assert (ended.returncode, ended.stderr) == (0, b""), words
         assert b"plain" in ended.stdout or words[-1] == "-h"
 
@@ -287,7 +311,7 @@ def test_people_get_something_readable_whatever_the_locale(env):
     (["--project", "task", "task", "show", "1", "--j"], {"--json"}),
 ], ids=str)
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash")
-def test_bash_completion_offers_commands_and_flags(typed, offered):
+def test_bash_completion_offers_commands_and_flags(typed: list, offered: set) -> None:
     words = " ".join(f"'{word}'" for word in ["tam", *typed])
     code = (f'eval "$("{sys.executable}" "{SCRIPT}" completion bash)"\nCOMP_WORDS=({words})\n'
             f'COMP_CWORD={len(typed)}\n_tam\nprintf "%s\\n" "${{COMPREPLY[@]}}"')
@@ -298,7 +322,7 @@ def test_bash_completion_offers_commands_and_flags(typed, offered):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell):
+def test_completion_knows_every_command(shell: str) -> None:
     script = run("completion", shell).out
     for word in ("project", "task", "status", "history", "heartbeat", "release", "current"):
         assert word in script

@@ -41,14 +41,18 @@ STREAMS = {
 
 @pytest.mark.parametrize("feed", [at_once, byte_by_byte])
 @pytest.mark.parametrize("data, lines, rest", STREAMS.values(), ids=STREAMS)
-def test_lines_come_out_whole_however_they_come_in(feed, data, lines, rest):
+def test_lines_come_out_whole_however_they_come_in(
+    feed: object, data: bytes, lines: list, rest: bytes
+) -> None:
     assert feed(data, 8) == (lines, rest)
     assert not any(isinstance(line, Overlong) for line in feed(data, 8)[0])
 
 
 @pytest.mark.parametrize("feed", [at_once, byte_by_byte])
 @pytest.mark.parametrize("line", [b"123456789", b"12345678\r\r", b"1" * 300, b"1" * 5000])
-def test_an_overlong_line_comes_out_once_with_its_beginning_and_the_next_is_whole(feed, line):
+def test_an_overlong_line_comes_out_once_with_its_beginning_and_the_next_is_whole(
+    feed: object, line: bytes
+) -> None:
     (first, second), rest = feed(line + b"\nnext\nrest", 8)
     assert isinstance(first, Overlong)
     assert line.startswith(first) and 8 < len(first) <= 256
@@ -56,7 +60,7 @@ def test_an_overlong_line_comes_out_once_with_its_beginning_and_the_next_is_whol
     assert not isinstance(second, Overlong)
 
 
-def test_an_overlong_line_is_dropped_while_it_comes_in():
+def test_an_overlong_line_is_dropped_while_it_comes_in() -> None:
     lines, piece = Lines(limit=1000), b"x" * 4096
     lines.feed(piece)
     tracemalloc.start()
@@ -69,7 +73,7 @@ def test_an_overlong_line_is_dropped_while_it_comes_in():
     assert lines.feed(b"\nok\n") == [piece[:256], b"ok"]
 
 
-def test_the_limit_of_a_line_is_eight_mebibytes():
+def test_the_limit_of_a_line_is_eight_mebibytes() -> None:
     line = b"x" * (8 * 1024 * 1024)
     whole, longer = Lines().feed(line + b"\n" + line + b"x\n")
     assert whole == line and not isinstance(whole, Overlong)
@@ -85,25 +89,39 @@ VALUES = [
 
 
 @pytest.mark.parametrize("line, value", VALUES, ids=[line[:20] for line, _ in VALUES])
-def test_parse_json_reads_a_value(line, value):
+def test_parse_json_reads_a_value(line: bytes, value: object) -> None:
     found = parse_json(line)
     assert found == value and type(found) is type(value)
 
 
 NO_JSON = {
-    "nothing": b"", "space": b"  ", "two values": b"1 2", "trailing comma": b"[1,]",
-    "single quotes": b"{'a':1}", "NaN": b"NaN", "NaN inside": b'{"a":[NaN]}',
-    "Infinity": b"Infinity", "-Infinity": b"[-Infinity]", "1e999": b"1e999", "-1e999": b"-1e999",
-    "a leading zero": b"01", "a raw control character": b'"a\nb"', "a byte order mark": b"\xef\xbb\xbf1",
-    "no UTF-8": b'"\xff"', "cut UTF-8": b'"\xc3"', "UTF-8 of a surrogate": b'"\xed\xa0\x80"',
-    "UTF-16": '"a"'.encode("utf-16"), "an endless integer": b"9" * 100_000,
-    "brackets without end": b"[" * 1_000_000, "objects without end": b'{"a":' * 100_000,
+    "nothing": b"",
+    "space": b"  ",
+    "two values": b"1 2",
+    "trailing comma": b"[1,]",
+    "single quotes": b"{'a':1}",
+    "NaN": b"NaN",
+    "NaN inside": b'{"a":[NaN]}',
+    "Infinity": b"Infinity",
+    "-Infinity": b"[-Infinity]",
+    "1e999": b"1e999",
+    "-1e999": b"-1e999",
+    "a leading zero": b"01",
+    "a raw control character": b'"a\nb"',
+    "a byte order mark": b"\xef\xbb\xbf1",
+    "no UTF-8": b'"\xff"',
+    "cut UTF-8": b'"\xc3"',
+    "UTF-8 of a surrogate": b'"\xed\xa0\x80"',
+    "UTF-16": '"a"'.encode("utf-16"),
+    "an endless integer": b"9" * 100_000,
+    "brackets without end": b"[" * 1_000_000,
+    "objects without end": b'{"a":' * 100_000,
     "a million levels": b"[" * 1_000_000 + b"]" * 1_000_000,
 }
 
 
 @pytest.mark.parametrize("line", NO_JSON.values(), ids=NO_JSON)
-def test_parse_json_refuses_what_is_no_value(line):
+def test_parse_json_refuses_what_is_no_value(line: bytes) -> None:
     with pytest.raises(BadJSON) as caught:
         parse_json(line)
     assert caught.value.code == "invalid"
@@ -114,7 +132,7 @@ def nested(levels: int, opening: bytes = b"[", closing: bytes = b"]", core: byte
     return opening * levels + core + closing * levels
 
 
-def test_depth_is_limited_exactly_and_only_depth():
+def test_depth_is_limited_exactly_and_only_depth() -> None:
     assert parse_json(nested(200)) is not None
     assert parse_json(nested(200, b'{"a":', b"}", b"1")) is not None
     assert parse_json(b"[" + b",".join([nested(3)] * 500) + b"]")  # wide is not deep
@@ -130,7 +148,7 @@ def test_depth_is_limited_exactly_and_only_depth():
     ({"é": ["語", 1.5, None, True]}, '{"é":["語",1.5,null,true]}'), ("\u2028\0", '"\u2028\\u0000"'),
     ({}, "{}"), ("a/b\"\\", '"a/b\\"\\\\"'),
 ])
-def test_encode_json_is_compact_utf8_on_one_line(value, line):
+def test_encode_json_is_compact_utf8_on_one_line(value: object, line: str) -> None:
     assert encode_json(value) == line.encode("utf-8")
     assert b"\n" not in encode_json(value)
 
@@ -143,7 +161,7 @@ CYCLE.append(CYCLE)
     float("nan"), float("inf"), [-float("inf")], "\ud800", {"\udfff": 1}, object(), b"bytes",
     {(1, 2): 3}, {1, 2}, 10**5000, CYCLE,
 ], ids=lambda value: type(value).__name__)
-def test_encode_json_refuses_what_has_no_json_form(value):
+def test_encode_json_refuses_what_has_no_json_form(value: object) -> None:
     with pytest.raises(BadJSON):
         encode_json(value)
 
@@ -152,11 +170,11 @@ def test_encode_json_refuses_what_has_no_json_form(value):
     ("\ud800", True), ({"\udc00": 1}, True), ([{"a": ["x", "\udfff"]}], True),
     ("😀", False), ({"é": [1, None, "語"]}, False), ("", False), (float("nan"), False),
 ])
-def test_has_surrogate_looks_into_keys_and_values(value, found):
+def test_has_surrogate_looks_into_keys_and_values(value: object, found: object) -> None:
     assert has_surrogate(value) is found
 
 
-def test_write_all_writes_the_whole_message_through_a_small_pipe():
+def test_write_all_writes_the_whole_message_through_a_small_pipe() -> None:
     data = bytes(range(256)) * 4096  # a mebibyte, far more than a pipe holds
     read_end, write_end = os.pipe()
     received: list[bytes] = []
@@ -174,7 +192,7 @@ def test_write_all_writes_the_whole_message_through_a_small_pipe():
     assert b"".join(received) == data
 
 
-def test_write_all_goes_on_after_short_writes(monkeypatch):
+def test_write_all_goes_on_after_short_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
 
     def short(fd: int, data: bytes) -> int:
