@@ -32,9 +32,10 @@ WRITES = {
 }
 
 
-@pytest.fixture
-def opened() -> Tam:
-    one = Tam()
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Tam:
+    """One tam with a project p, for calls that are refused and so change nothing."""
+    one = Tam(env={"TAM_HOME": str(tmp_path_factory.mktemp("operations") / ".tam")})
     one.call("project.add", {"name": "p"})
     yield one
     one.close()

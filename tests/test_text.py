@@ -57,7 +57,8 @@ WIDTHS = {
     "many marks": ("e" + "\u0301" * 20, 1), "CJK": ("日本語", 6), "fullwidth": ("ＡＢ", 4),
     "halfwidth": ("ｱｲ", 2), "Hangul": ("한글", 4), "Hangul in jamo": ("\u1112\u1161\u11ab", 2),
     "emoji": ("🚧✅⏳", 6), "joined emoji": (FAMILY, 2), "flag": (FLAG, 2),
-    "two flags": (FLAG * 2, 4), "keycap": (KEYCAP, 2), "skin tone": (THUMB, 2), "emoji style": (HEART, 2),
+    "two flags": (FLAG * 2, 4), "keycap": (KEYCAP, 2),
+    "skin tone": (THUMB, 2), "emoji style": (HEART, 2),
     "without emoji style": ("❤", 1), "spacing marks": ("क्षि", 3), "box": ("│─", 2),
     "a mark alone": ("\u0301", 0), "mixed": ("a日" + FAMILY + "b", 6),
 }
