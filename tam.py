@@ -2337,7 +2337,13 @@ def _backup(db: sqlite3.Connection, target: str) -> None:
 
 def _cannot_open(path: str, error: Exception) -> Startup:
     path = path_text(path)
-    return Startup(f"cannot use the database {path}: {error}", db_file=path)
+    return Startup(f"cannot use the database {path}: {_in_words(error)}", db_file=path)
+
+
+def _in_words(error: Exception) -> str:
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
+        return f"{error} (the disk may be full)"  # SQLite's words for that differ from place to place
+    return str(error)
 
 
 # A reader must leave no trace: not in the file, not beside it, and also where it may not write.
@@ -2637,11 +2643,13 @@ def _guard(work: Work, row: sqlite3.Row, args: dict) -> None:
 
 
 def config_show(work: Work, args: dict) -> dict:
+    """The settings, and where they and the files are."""
     home = work.home
     return {**home.config, "config_file": home.shown_config, "home": path_text(home.directory)}
 
 
 def status(work: Work, args: dict) -> dict:
+    """Counts of live tasks, valid leases, open tasks without an agent, the first candidates."""
     counts = _counts(work)
     assigned, leased = _leases(work)
     return {
@@ -2684,14 +2692,17 @@ def _candidates(work: Work, limit: int) -> list[dict]:
 
 
 def project_list(work: Work, args: dict) -> list[dict]:
+    """All live projects, oldest first."""
     return [project_view(row) for row in work.db.execute(LIST_PROJECTS)]
 
 
 def project_current(work: Work, args: dict) -> dict:
+    """The project in scope, or null."""
     return {"project": project_view(work.project) if work.project else None}
 
 
 def project_add(work: Work, args: dict) -> dict:
+    """A new project, or a deleted one restored with its tasks; Conflict for a live name."""
     name = args["name"]
     row = work.db.execute(ANY_PROJECT, (name,)).fetchone()
     if row is not None and not row["gone"]:
@@ -2715,12 +2726,14 @@ def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 
 def project_use(work: Work, args: dict) -> dict:
+    """Make it the config's current project."""
     row = find_project(work.db, args["name"])
     work.config_changes["current_project"] = row["name"]
     return {"project": project_view(row)}
 
 
 def project_del(work: Work, args: dict) -> dict:
+    """Soft-delete it, and clear it from the config; its tasks come back with it."""
     row = find_project(work.db, args["name"])
     work.db.execute(DELETE_PROJECT, (row["id"],))
     if work.home.config["current_project"] == row["name"]:
@@ -2729,6 +2742,7 @@ def project_del(work: Work, args: dict) -> dict:
 
 
 def project_edit(work: Work, args: dict) -> dict:
+    """Rename it, in the config too; Conflict for any name that is taken, deleted ones included."""
     row, new_name = find_project(work.db, args["name"]), args["new_name"]
     if new_name == row["name"]:
         return {"project": project_view(row)}
@@ -2746,6 +2760,7 @@ def project_edit(work: Work, args: dict) -> dict:
 
 
 def task_list(work: Work, args: dict) -> dict:
+    """One page of the matching tasks, newest first, with the total of all pages."""
     where, parameters = _filters(work, args)
     limit = clamp_limit(args["limit"])
     page, page_parameters = _after(work, args.get("cursor"))
@@ -2843,16 +2858,19 @@ def _total(work: Work, args: dict, where: str, parameters: dict) -> int:
 
 
 def task_show(work: Work, args: dict) -> dict:
+    """The task and its newest events."""
     row = work.row(args["id"])
     events = _event_views(work, "task_id", row["id"], (None, LIMIT_DEFAULT))
     return {"task": work.view_of(row), "events": events}
 
 
 def task_events(work: Work, args: dict) -> dict:
+    """The task's events."""
     return _events(work, "task_id", work.row(args["id"])["id"], args)
 
 
 def history(work: Work, args: dict) -> dict:
+    """The project's events, those of all its tasks together."""
     return _events(work, "project_id", work.project["id"], args)
 
 
@@ -2889,6 +2907,7 @@ def _event_views(work: Work, column: str, key: int, page: tuple) -> list[dict]:
 
 
 def task_add(work: Work, args: dict) -> dict:
+    """A new task, or the earlier one of the same idempotency key (P 4.2)."""
     key = args.get("idempotency_key")
     if key:
         earlier = work.db.execute(KEYED_TASK, (work.project["id"], key)).fetchone()
@@ -2908,6 +2927,7 @@ def task_add(work: Work, args: dict) -> dict:
 
 
 def task_update(work: Work, args: dict) -> dict:
+    """Set the given fields; what changes nothing writes nothing."""
     row = work.row(args["id"])
     wanted = _wanted_columns(args)
     if not wanted:
@@ -2954,10 +2974,12 @@ def _update_event(before: int, after: int) -> str:
 
 
 def task_edit(work: Work, args: dict) -> dict:
+    """The old name for an update of the title."""
     return task_update(work, args)
 
 
 def task_start(work: Work, args: dict) -> dict:
+    """The old name for an update to in-progress; Conflict when it is so already."""
     row = work.row(args["id"])
     if row["status"] == IN_PROGRESS:
         raise _already(row, "in progress")
@@ -2972,6 +2994,7 @@ def _already(row: sqlite3.Row, state: str) -> Conflict:
 
 
 def task_claim(work: Work, args: dict) -> dict:
+    """A lease for the caller: granted when there is none, an own or an expired one."""
     work.need_agent()
     return {"task": _claim(work, work.row(args["id"]), args)}
 
@@ -2993,6 +3016,7 @@ def _claim(work: Work, row: sqlite3.Row, args: dict) -> dict:
 
 
 def task_heartbeat(work: Work, args: dict) -> dict:
+    """A longer lease for its holder, also an expired one that nobody else has taken."""
     agent, row = work.need_agent(), work.row(args["id"])
     if row["status"] == DONE:
         raise _already(row, "done")
@@ -3012,6 +3036,7 @@ def _not_holder(row: sqlite3.Row, what_next: str) -> Conflict:
 
 
 def task_release(work: Work, args: dict) -> dict:
+    """End the lease; in-progress goes back to todo. Only the holder, or with force."""
     force = args.get("force")
     if not force:
         work.need_agent()
@@ -3029,6 +3054,7 @@ def task_release(work: Work, args: dict) -> dict:
 
 
 def task_done(work: Work, args: dict) -> dict:
+    """Complete the task and end its lease."""
     row = work.row(args["id"])
     if row["status"] == DONE:
         raise _already(row, "done")
@@ -3037,6 +3063,7 @@ def task_done(work: Work, args: dict) -> dict:
 
 
 def task_next(work: Work, args: dict) -> dict:
+    """The candidate of highest priority, then oldest; claimed too when asked."""
     if args["claim"]:
         work.need_agent()
     row = work.db.execute(NEXT_TASKS, _scope(work, limit=1)).fetchone()
@@ -3048,6 +3075,7 @@ def task_next(work: Work, args: dict) -> dict:
 
 
 def task_del(work: Work, args: dict) -> dict:
+    """Soft-delete the task; its idempotency key is free again."""
     row = work.row(args["id"])
     _guard(work, row, args)
     return {"task": work.write(row, "deleted", {"is_deleted": 1})}
@@ -3503,13 +3531,20 @@ class Tam:
         work.home = self.home
         if access == "none":
             return operation.run(work, args)
-        with self.store.writing() if access == "write" else self.store.reading() as db:
-            work.db = db
-            work.now = int(self.clock())  # after the wait for the lock
-            work.project = self._project_in_scope(db, operation, args.get("project"))
-            data = operation.run(work, args)
-            if work.config_changes:  # before the commit: if it fails, nothing has happened
-                self.home.save(**work.config_changes)
+        settings = self.home.config if access == "write" else {}
+        try:
+            with self.store.writing() if access == "write" else self.store.reading() as db:
+                work.db = db
+                work.now = int(self.clock())  # after the wait for the lock
+                work.project = self._project_in_scope(db, operation, args.get("project"))
+                data = operation.run(work, args)
+                if work.config_changes:  # before the commit: if it fails, nothing has happened
+                    self.home.save(**work.config_changes)
+        except sqlite3.Error:
+            if work.config_changes:  # it was the commit that failed
+                self.close()  # on a full disk this gives the room for the settings back
+                self.home.save(**{key: settings[key] for key in work.config_changes})
+            raise
         return data
 
     def _with_defaults(self, operation: Operation, arguments: dict) -> dict:
@@ -3557,7 +3592,8 @@ class Tam:
             return busy_error(self.busy_timeout)
         self.log(f"database error: {error!r}")
         path = path_text(self._store.path if self._store else self.home.directory)
-        return Internal(f"the database {path} failed: {error}. Nothing was changed", db_file=path)
+        reason = _in_words(error)
+        return Internal(f"the database {path} failed: {reason}. Nothing was changed", db_file=path)
 
     def unexpected(self, error: Exception) -> Internal:
         """Return the error for what nobody foresaw; its traceback goes to the log."""
