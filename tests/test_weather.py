@@ -4,6 +4,8 @@ Real processes, signals, file systems and locales (contract, storage; output; ex
 """
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import shutil
@@ -16,7 +18,7 @@ from pathlib import Path
 import pytest
 import tam
 
-from processes import finish, python, query
+from processes import fill, finish, python, query
 from support import DEADLINE, ROOT, SCRIPT, Result, run, spawn
 
 slow = pytest.mark.slow
@@ -168,7 +170,7 @@ def test_a_home_where_nothing_can_be_says_so(home: str) -> None:
 def test_without_home_and_without_an_account(tmp_path: Path, public: Path) -> None:
     public.chmod(0o777)
     code = """
-import locale, pwd, traceback  # the interpreter itself may be out of reach afterwards
+import locale, pwd, traceback, unicodedata  # the interpreter itself may be out of reach afterwards
 os.environ.pop("HOME", None)
 if sys.argv[1]:
     os.environ["HOME"] = ""
@@ -308,3 +310,156 @@ sys.exit(tam.main())
     assert (result.code, result.err) == (code, "")
     assert not leftovers(scratch_home)
     assert run("project", "current", "--json").data["project"]["name"] == "q"
+
+
+# -- a full disk while the config is saved --
+
+
+def config_text(home: Path) -> bytes:
+    return (home / "tam.config.toml").read_bytes()
+
+
+@pytest.mark.parametrize("words", [
+    ("project", "use", "q"), ("project", "edit", "p", "r"), ("project", "del", "p"),
+])
+def test_a_disk_that_gets_full_at_any_moment_of_a_config_save(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch, words: tuple
+) -> None:
+    home = small_disk / "home"
+    monkeypatch.setenv("TAM_HOME", str(home))
+    a_home_with_work(1)
+    before, failures = config_text(home), []
+    for spare in range(0, 64, 4):
+        ballast = fill(small_disk, spare * 1024)
+        result = run(*words, "--json")
+        ballast.unlink()
+        if result.code == 0:
+            break
+        failures.append(result.error["message"])
+        assert config_text(home) == before
+        assert not leftovers(home)
+        assert [one["name"] for one in run("project", "list", "--json").data] == ["p", "q"]
+        assert run("task", "list", "--json").data["total"] == 1
+    else:
+        pytest.fail("even with room it does not work")
+    assert any("No space left on device" in message for message in failures)
+    assert all("full" in message or "No space" in message for message in failures)
+    sound(home / "tam.db3")
+
+
+def test_a_file_size_limit_while_a_big_config_is_saved(scratch_home: Path) -> None:
+    a_home_with_work(1)
+    config = scratch_home / "tam.config.toml"
+    config.write_bytes(config.read_bytes() + b"# a note of the user\n" * 20_000)
+    before = config.read_bytes()
+    result = finish(python("""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+sys.exit(tam.main(["project", "edit", "p", "r", "--json"]))
+"""))
+    assert (result.code, result.error["code"]) == (1, "internal")
+    assert "File too large" in result.error["message"]
+    assert config.read_bytes() == before and not leftovers(scratch_home)
+    assert run("task", "list", "--json").data["tasks"][0]["project"] == "p"
+    assert run("project", "edit", "p", "r", "--json").code == 0
+    assert config.read_bytes() == before.replace(b'"p"', b'"r"')
+
+
+# -- closed and full streams --
+
+STREAMS = [" ".join(parts) for parts in itertools.product(("", "<&-"), ("", ">&-"), ("", "2>&-"))][1:]
+STREAMS += [">/dev/full", "2>/dev/full", ">/dev/full 2>/dev/full"]
+
+
+@pytest.mark.parametrize("streams", STREAMS)
+def test_closed_and_full_streams_never_reach_a_file_of_tam(scratch_home: Path, streams: str) -> None:
+    if "/dev/full" in streams and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    a_home_with_work(1)
+    unwritable = ">/dev/full" in streams.split()
+    config = config_text(scratch_home)
+    for words, code in (
+        ("task add 'written nowhere' --description - --json", 0), ("task show 99 --json", 3),
+        ("task list", 0),
+    ):
+        shell = f'exec "{sys.executable}" -W error "{SCRIPT}" {words} {streams}'
+        told = subprocess.run(["sh", "-c", shell], input=b"a description", capture_output=True,
+                              timeout=DEADLINE)
+        assert told.returncode == (1 if unwritable and code == 0 else code), (words, told)
+        assert b"Traceback" not in told.stderr
+        if unwritable and code == 0 and "2>" not in streams:
+            assert b"was carried out, but its answer cannot be written" in told.stderr
+        if "2>&-" in streams:
+            assert not told.stderr
+    assert config_text(scratch_home) == config
+    assert {path.name for path in scratch_home.iterdir()} == {
+        "tam.config.toml", "tam.config.toml.lock", "tam.db3", "tam.db3.lock"
+    }
+    assert all(path.stat().st_size == 0 for path in scratch_home.glob("*.lock"))
+    sound(scratch_home / "tam.db3")
+    [added] = query(scratch_home / "tam.db3", "SELECT title, content FROM task WHERE id = 2")
+    assert added == ("written nowhere", "" if "<&-" in streams else "a description")
+
+
+def test_a_reader_that_goes_away_in_the_middle_of_a_long_answer() -> None:
+    a_home_with_work(400)
+    for words in (("task", "list"), ("task", "list", "--json", "--limit", "1000")):
+        started = process(*words)
+        assert started.stdout.read(1)
+        started.stdout.close()
+        assert (started.stderr.read(), started.wait(DEADLINE)) == (b"", 0)
+        started.stdin.close(), started.stderr.close()
+
+
+# -- locale and time zone --
+
+ODD = [
+    {"LC_ALL": "C"}, {"LC_ALL": "POSIX", "PYTHONUTF8": "0"}, ASCII, {"LANG": "zh_CN.GBK", "LC_ALL": ""},
+    {"PYTHONIOENCODING": "latin-1"}, {"PYTHONIOENCODING": "ascii:strict"}, {"PYTHONIOENCODING": "gb18030"},
+    {"PYTHONIOENCODING": "cp037"}, {"LC_ALL": "tlh_QO.nonsense"}, {"PYTHONUTF8": "1", "LC_ALL": "C"},
+    {"TZ": "Asia/Kathmandu"}, {"TZ": "garbage/../../etc/passwd"}, {"TZ": ":"}, {"TZ": "XXX-99:99:99"},
+    {"TZ": "\udcff\udcfe"}, {"LANGUAGE": "ar:he", "LC_ALL": "ar_EG.UTF-8"}, {"COLUMNS": "-3", "TERM": "lie"},
+    {"PYTHONDEVMODE": "1"}, {"PYTHONHASHSEED": "1", "PYTHONOPTIMIZE": "2"}, "gbk",
+]
+SHOWN = (("task", "list"), ("task", "show", "1"), ("history",), ("status",), ("config",))
+
+
+@pytest.mark.parametrize("env", ODD, ids=lambda env: " ".join(env).encode("ascii", "replace").decode())
+def test_json_is_the_same_and_people_get_an_answer_in_every_environment(
+    scratch_home: Path, env: dict | str, request: pytest.FixtureRequest
+) -> None:
+    env = request.getfixturevalue(env) if isinstance(env, str) else env
+    title = "Größe 語 😀 \u202eRTL\u202c e\u0301 ✅"
+    run("project", "add", "項目")
+    run("project", "use", "項目")
+    assert run("task", "add", title, "--tag", "é", "--description", "日本\n語").code == 0
+    code = """
+import tempfile
+for words in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as file:
+        saved = os.dup(1)
+        os.dup2(file.fileno(), 1)
+        code = tam.main(words)
+        os.dup2(saved, 1)
+        os.close(saved)
+        answer([code, os.pread(file.fileno(), 1_000_000, 0).hex()])
+sys.exit(tam.main(["task", "start", "1", "--project", "\\u8a9e"]))
+"""
+    commands = [[*words, *more] for words in SHOWN for more in ([], ["--json"])]
+    started = python(code, json.dumps(commands), **env)
+    out, err = started.communicate(timeout=DEADLINE)
+    assert started.returncode == 1 and err.count(b"\n") + err.count(b"\x25") == 1, err
+    for words, line in zip(commands, out.splitlines(), strict=True):
+        code, data = json.loads(line)
+        assert code == 0, words
+        if "--json" in words:
+            assert bytes.fromhex(data) == run(*words).raw, words
+        else:
+            assert "LOCPATH" not in env or words == ["history"] or "項" in bytes.fromhex(data).decode("gbk")
+
+
+def test_times_are_utc_in_every_zone() -> None:
+    a_home_with_work(0)
+    before = time.time()
+    task = spawn("task", "add", "t", "--json", TZ="Asia/Kathmandu").data["task"]
+    assert tam.iso_time(int(before)) <= task["created"] <= tam.iso_time(int(time.time()))
