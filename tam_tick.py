@@ -54,13 +54,16 @@ MAX_PENDING = 64
 MAX_UNSENT = 16 << 20
 #: Seconds between two updates at least: faster than a person or a model can look (T §8.3).
 UPDATE_GAP = 0.05
-#: Seconds between two looks at the store's version. A foreign commit is on the wire in twice that.
-POLL = 0.06
+#: Seconds between two looks at the store's version: a foreign commit is on the wire soon after,
+#: and ten looks a second cost next to nothing.
+POLL = 0.1
+#: Looks at the version between two looks at what changes without a commit: the config, the file.
+POLLS_AROUND = 5
 #: Seconds after which a look that failed is tried again.
 RETRY = 1.0
 #: Seconds for which the first request may wait for the first look at the store.
 FIRST_LOOK = 1.0
-#: Seconds without progress after which a host that stopped reading is given up at the end.
+#: Seconds for which the end waits for a host that does not read what is left for it.
 LAST_WRITE = 5.0
 #: Seconds after which an escape byte that stands alone is the Esc key.
 ESCAPE_WAIT = 0.03
@@ -956,7 +959,8 @@ def arrange(board: Board, view: View) -> Board:
     """Return the board with what was read; nothing that others do moves the selection away."""
     follows = board.wired and board.project == board.served and view.served != board.served
     board = replace(board, served=view.served)
-    if follows and view.served is not None and board.overlay is None:
+    typing = isinstance(board.overlay, (Prompt, Confirm))
+    if follows and view.served is not None and not typing:
         return opened(board, view.served)
     if view.interest != interest(board):
         return board
@@ -1078,8 +1082,8 @@ class Screen:
 
 # -- text that is safe to show --
 
-#: What terminals disagree about: variation selectors, tags, and skin tones after an emoji.
-SELECTORS = frozenset("\ufe0e\ufe0f") | {chr(code) for code in range(0xE0020, 0xE0080)}
+#: Selectors of a style, and the tags of a regional flag: no terminal agrees on their width.
+UNSEEN = frozenset("\ufe0e\ufe0f") | {chr(code) for code in range(0xE0020, 0xE0080)}
 SKIN_TONES = frozenset(chr(code) for code in range(0x1F3FB, 0x1F400))
 ZERO_WIDTH_JOINER = "\u200d"
 
@@ -1091,20 +1095,27 @@ def screen_text(text: str) -> str:
     Control characters, escapes and overrides are made visible by `tam.printable`. Of a joined
     emoji the first member is shown, since terminals give the others two cells each, or none.
     """
-    text = tam.printable(text)
-    if text.isascii():
-        return text
+    return tam.printable(text if text.isascii() else _plain_emoji(text))
+
+
+def _plain_emoji(text: str) -> str:
     shown: list[str] = []
-    joined = False
+    joined = False  # whether the last character shown is joined to what comes
     for character in text:
         pictured = bool(shown) and _is_emoji(shown[-1])
-        if joined and _is_emoji(character):
-            joined = False
-        elif character == ZERO_WIDTH_JOINER and pictured:
+        if character in UNSEEN:
+            continue
+        if character == ZERO_WIDTH_JOINER:
             joined = True
-        elif character not in SELECTORS and not (pictured and character in SKIN_TONES):
-            joined = False
+        elif character in SKIN_TONES:
+            shown += [] if pictured else ["\ufffd"]
+        elif not (joined and pictured and _is_emoji(character)):
+            # Some scripts need the joiner; behind anything else it would only confuse.
+            shown.append(ZERO_WIDTH_JOINER if joined and character < "\u2000" else "")
             shown.append(character)
+            joined = False
+        else:
+            joined = False
     return "".join(shown)
 
 
@@ -1256,8 +1267,9 @@ def _edge(left: Line, right: Line, width: int, style: str) -> Line:
     end: Line = [*right, ("─", style)] if right else []
     room = width - line_width(start) - line_width(end)
     if room < 0:
-        start, end = fill(start, min(line_width(start), width), style), []
-        room = width - line_width(start)
+        start = fill(start, min(line_width(start), width), style)
+        end = fill(end, min(line_width(end), width - line_width(start)), style)
+        room = width - line_width(start) - line_width(end)
     return [*start, ("─" * room, style), *end]
 
 
@@ -1409,6 +1421,8 @@ def one_column(board: Board, width: int, height: int) -> list[Line]:
         names.append((f" {title} {board.totals[column]} ", style))
     if line_width(names) + len(signs) + 1 > width:
         names = [("‹", "focus"), names[board.column], ("›", "focus")]
+    if line_width(names) + len(signs) + 1 > width:
+        signs = "▲" * (above > 0) + "▼" * (below > 0)
     return [spread(names, [(signs, "more")], width, "base"), *lines]
 
 
@@ -1670,7 +1684,7 @@ def prompt_box(prompt: Prompt, width: int, height: int) -> tuple[list[Line], tup
     keys = "Enter keep · Esc clear" if not prompt.operation else "Enter save · Esc cancel"
     box = boxed(
         [[(" ", "base"), *line]], (outer, 3), "focus",
-        title=[(f" {prompt.title} ", "focus")], below=[(f" {keys} ", "dim")],
+        title=[(f" {screen_text(prompt.title)} ", "focus")], below=[(f" {keys} ", "dim")],
     )
     return box, (1, 2 + used - shift)
 
@@ -1865,8 +1879,9 @@ STYLES = {
 class Terminal:
     """The controlling terminal while the board is on it; descriptors 0 and 1 must point at it.
 
-    What it was like is saved once, when it is opened, and given back by `close`. OSError and
-    `termios.error` mean that it is gone.
+    What it was like is saved once, before it is opened, and given back by `close`. `size` is the
+    columns and rows that curses draws on, which `renew` takes over from the terminal. OSError
+    means that it is gone.
     """
 
     def __init__(self, fd: int, env: dict) -> None:
@@ -1876,6 +1891,7 @@ class Terminal:
         self._coloured = not env.get("NO_COLOR")
         self._saved = termios.tcgetattr(fd)
         self._window: object = None
+        self.size = (80, 24)
         self._attributes: dict[tuple[str, str], int] = {}
         self._theme = ""
 
@@ -1894,11 +1910,6 @@ class Terminal:
         tam.write_all(self.fd, b"\x1b[?2004h")
         self._take_size()
 
-    def size(self) -> tuple[int, int]:
-        """Return columns and rows; 80 by 24 where the terminal does not know."""
-        found = os.get_terminal_size(self.fd)
-        return (found.columns or 80, found.lines or 24)
-
     def renew(self) -> None:
         """Take over the size that the terminal has now, and draw everything anew."""
         import curses
@@ -1910,8 +1921,9 @@ class Terminal:
     def _take_size(self) -> None:
         import curses
 
-        columns, rows = self.size()
-        curses.resizeterm(rows, columns)
+        found = os.get_terminal_size(self.fd)
+        self.size = (found.columns or 80, found.lines or 24)
+        curses.resizeterm(self.size[1], self.size[0])
 
     def paint(self, screen: Screen, theme: str) -> None:
         """Show a picture; curses sends only what differs from the one before."""
@@ -2051,7 +2063,12 @@ class Wire:
 
     def read(self) -> list[bytes] | None:
         """Return the lines that are complete by now; None at the end of the requests."""
-        data = os.read(self.requests, CHUNK)
+        try:
+            data = os.read(self.requests, CHUNK)
+        except BlockingIOError:  # one socket for both ways, in one mode: nothing has come yet
+            return []
+        except ConnectionResetError:
+            return None
         return self._lines.feed(data) if data else None
 
     def write(self, outbox: Outbox) -> bool:
@@ -2108,7 +2125,7 @@ class Mailbox:
             yield self._items.popleft()
 
     def close(self) -> None:
-        """Close both ends; a thread that posts later would be a fault."""
+        """Close both ends, once nobody can post any more."""
         os.close(self.wake_fd)
         os.close(self.bell_fd)
 
@@ -2132,14 +2149,13 @@ class Acted:
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """One look at the store: all that was asked up to `number` is in it.
+    """One look at the store for the session: all that was asked for up to `number` is in it.
 
     `state` is the data of the Tick's state, unless `problem` says why there is none.
     """
 
     number: int
     state: dict | None = None
-    view: View | None = None
     problem: tam.TamError | None = None
 
 
@@ -2193,30 +2209,28 @@ def act(store: tam.Tam, command: Command) -> Acted:
 # -- looking --
 
 
-def look(store: tam.Tam, wanted: Interest | None, served: str | None) -> tuple[dict, View | None]:
-    """Read the snapshot of the served project, and what the board wants to show, if anything.
+def look_for_session(store: tam.Tam, wanted: Interest | None) -> dict:
+    """Return the snapshot of the project that agents see, with its columns if `wanted` shows them.
 
-    Both come from one read where they can. TamError where the store cannot be read at all.
+    It is that of no project where the named one is not made yet, or deleted. TamError.
     """
-    shared = wanted == Interest("tasks", served, None, "")
-    snapshot = _snapshot(store, served, COLUMN_CAP if shared else 0)
-    if wanted is None:
-        return snapshot, None
+    served = store.default_project() or None
+    shown = wanted == Interest("tasks", served, None, "")
     try:
-        if shared and snapshot["project"] is not None:
-            content = _columns(snapshot)
-        else:
-            content = LOOKS[wanted.screen](store, wanted)
-    except tam.TamError as problem:
-        return snapshot, View(wanted, served, problem=problem)
-    return snapshot, View(wanted, served, content)
-
-
-def _snapshot(store: tam.Tam, project: str | None, cap: int) -> dict:
-    try:
-        return store.snapshot(project, columns=cap)
-    except tam.NotFound:  # named, but not made yet, or deleted
+        return store.snapshot(served, columns=COLUMN_CAP if shown else 0)
+    except tam.NotFound:
         return store.snapshot(None)
+
+
+def look_for_board(store: tam.Tam, wanted: Interest, snapshot: dict) -> View:
+    """Return what a board wants to show, from the snapshot for the session if it is in there."""
+    served = snapshot["project"] and snapshot["project"]["name"]
+    try:
+        if wanted == Interest("tasks", served, None, ""):
+            return View(wanted, served, _columns(snapshot))
+        return View(wanted, served, LOOKS[wanted.screen](store, wanted))
+    except tam.TamError as problem:
+        return View(wanted, served, problem=problem)
 
 
 def _columns(snapshot: dict) -> dict:
@@ -2252,6 +2266,15 @@ LOOKS: dict[str, Callable[[tam.Tam, Interest], dict]] = {
 }
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return which file stands at a path; None if none does."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class Watcher:
     """The thread that looks at the store whenever it has changed, and when it is asked to.
 
@@ -2270,6 +2293,8 @@ class Watcher:
         self._asked = 1
         self._answered = 0
         self._seen: object = None
+        self._around: object = None
+        self._rounds = 0
         self._expiry = float("inf")
         self._wake = threading.Event()
         self._stopping = False
@@ -2300,41 +2325,41 @@ class Watcher:
         number = self._asked  # before all else: what is asked from now on needs another look
         try:
             seen = self._version(store)
-            if (
-                number == self._answered
-                and seen == self._seen
-                and self._clock() < self._expiry
-            ):
-                return POLL
-            reading = self._look(store, number)
+            late = self._clock() >= self._expiry
+            if number != self._answered or seen != self._seen or late:
+                self._look(store, number)
+                self._seen = seen
+            return POLL
         except tam.TamError as problem:
-            self._answered, self._seen = number, None
-            self._post(self._failed(number, problem))
-            return RETRY
-        self._answered, self._seen = number, seen
-        self._post(reading)
-        return POLL
+            self._report(number, problem)
+        except Exception:  # whoever waits for this look must hear of it all the same
+            store.log(traceback.format_exc())
+            self._report(number, tam.Internal("looking at the store failed; see tam's log"))
+        return RETRY
 
     def _version(self, store: tam.Tam) -> tuple:
         """Return what differs once the store may hold something else."""
-        version = store.data_version()
-        try:
-            file = os.stat(store.store.path)
-        except OSError:
-            return version, store.default_project(), None
-        return version, store.default_project(), (file.st_dev, file.st_ino)
+        self._rounds += 1
+        if self._rounds % POLLS_AROUND == 1:
+            self._around = (store.default_project(), _identity(store.store.path))
+        return store.data_version(), self._around
 
-    def _look(self, store: tam.Tam, number: int) -> Reading:
-        served = store.default_project() or None
-        snapshot, view = look(store, self._wanted, served)
+    def _look(self, store: tam.Tam, number: int) -> None:
+        """Read for the session first: whoever waits for it need not wait for the board."""
+        wanted = self._wanted
+        snapshot = look_for_session(store, wanted)
         expiry = snapshot["next_expiry"]
         self._expiry = float("inf") if expiry is None else expiry
-        return Reading(number, project_state(snapshot), view)
+        self._answered = number
+        self._post(Reading(number, project_state(snapshot)))
+        if wanted is not None:
+            self._post(look_for_board(store, wanted, snapshot))
 
-    def _failed(self, number: int, problem: tam.TamError) -> Reading:
-        wanted = self._wanted
-        view = None if wanted is None else View(wanted, None, problem=problem)
-        return Reading(number, view=view, problem=problem)
+    def _report(self, number: int, problem: tam.TamError) -> None:
+        self._answered, self._seen = number, None
+        self._post(Reading(number, problem=problem))
+        if self._wanted is not None:
+            self._post(View(self._wanted, None, problem=problem))
 
 
 # ---- loop: requests, keys, signals and readings meet in one thread -------------------------------
@@ -2383,8 +2408,8 @@ class Loop:
             while self._status is None:
                 self._turn()
         finally:
-            self._end()
             signal.set_wakeup_fd(bell)
+            self._end()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         return self._status
@@ -2402,8 +2427,11 @@ class Loop:
         if self._wire is not None:
             self._wire.close()
         deadline = time.monotonic() + (0.2 if self._status else 2.0)
-        for thread in [self._watcher.stop(), *self._calls.stop(), *self._hands.stop()]:
+        threads = [self._watcher.stop(), *self._calls.stop(), *self._hands.stop()]
+        for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
+        if not any(thread.is_alive() for thread in threads):
+            self._mailbox.close()
 
     # -- one turn --
 
@@ -2528,8 +2556,9 @@ class Loop:
         self._held = [held for held in self._held if held[0] > reading.number]
         for line in ready:
             self._session.answer(line)
-        if self._terminal is not None and reading.view is not None:
-            self._show(arrange(self._board, reading.view))
+
+    def _take_view(self, view: View) -> None:
+        self._show(arrange(self._board, view))
 
     def _take_answered(self, answered: Answered) -> None:
         """Hold the answer to a call that may have changed something until its effect is seen.
@@ -2553,6 +2582,7 @@ class Loop:
     TAKEN: dict[type, Callable[[Loop, object], None]] = {
         signal.Signals: _take_signal,
         Reading: _take_reading,
+        View: _take_view,
         Answered: _take_answered,
         Acted: _take_acted,
     }
@@ -2590,7 +2620,9 @@ class Loop:
                 self._command(command)
 
     def _command(self, command: Command) -> None:
-        if command.verb == "quit":
+        if command.verb == "quit" and self._closing:
+            self._status = 0  # the second time: whoever is still waited for is not
+        elif command.verb == "quit":
             self._close()
         else:
             self._hands.give(functools.partial(_acted, command))
@@ -2601,7 +2633,7 @@ class Loop:
         try:
             if self._renewed:
                 self._terminal.renew()
-            width, height = self._terminal.size()
+            width, height = self._terminal.size
             self._board = replace(within(self._board, width, height), now=int(time.time()))
             self._terminal.paint(render(self._board, width, height), self._board.theme)
         except OSError:
@@ -2700,6 +2732,11 @@ def _run(options: argparse.Namespace) -> int:
         named = bool(options.project or os.environ.get("TAM_PROJECT"))
         board = _first_board(stores[0](), wired, named)
         return Loop(stores, wire, terminal, board).run()
+    except tam.TamError:
+        raise
+    except Exception:  # the terminal is given back by now; nobody is to see a traceback on it
+        stores[0]().log(traceback.format_exc())
+        raise tam.Internal("the Tick failed unexpectedly; tam's log has more") from None
     finally:
         channels.restore()
 

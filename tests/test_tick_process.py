@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -191,12 +193,19 @@ def test_the_end_of_a_lease_is_an_update(tick: Process) -> None:
 def test_what_is_only_seen_makes_no_update(tick: Process) -> None:
     tick.sees("Task 1")
     for columns in (100, 20, 66, 40, 200, 65, 30, 1, 80, 120):
+        drawn = tick.terminal_bytes
         tick.resize(columns, columns // 4 + 1)
-        time.sleep(0.02)  # two resizes at once would be one
+        tick.until(lambda n=drawn: tick.terminal_bytes > n, f"the picture of {columns} columns")
     tick.sees("● agents see this project")
-    for key in ("\x1b[B", "\x1b[C", "\x1b[A", "t", "?", "\x1b", "/", "T", "\x1b", "\r", "\x1b", "\x1b"):
+    for key, text in (("\x1b[B\x1b[C\x1b[At", "Todo 2"), ("?", "Everywhere"), ("/", "Todo 2"),
+                      ("/", "Search"), ("T", "/T"), ("\r", "? help"), ("\r", "Task 1 ")):
         tick.type(key)
-        time.sleep(0.06)  # an escape byte needs its silence
+        tick.sees(text)
+    tick.type("\x1b")
+    tick.loses("Priority")
+    tick.type("\x1b")
+    tick.loses("/T")
+    tick.type("\x1b")
     tick.sees("● demo")
     assert tick.read()["seq"] == 0 and tick.updates() == []
 
@@ -213,6 +222,7 @@ def storm(tick: Process, seconds: float) -> None:
         tick.pump()
     home.call("task.add", {"title": "The last one", "project": "demo"})
     count += 1
+    tick.sees(f"Todo {count} ")
     tick.type("\x1b[H")  # the selection stayed on its task, far below by now
     tick.sees("The last one")
     tick.type("aTyped meanwhile\r")
@@ -263,8 +273,10 @@ def test_a_named_project_is_served_once_it_is_made(given: str) -> None:
     env = {} if given == "flag" else {"TAM_PROJECT": "later"}
     with Process(argv, env=env) as tick:
         assert tick.read()["data"] is None
+        tick.sees("agents see no project")
         store().call("project.add", {"name": "later"})
         tick.update(lambda data: data["project"]["name"] == "later")
+        tick.sees("● agents see this project")
         assert tick.call("task_create", title="x")["result"]["task"]["project"] == "later"
         assert tick.call("task_get", id=1)["error"]["data"]["code"] == "not_found"
 
@@ -286,9 +298,8 @@ def test_another_file_in_the_place_of_the_database_is_seen(tick: Process) -> Non
 def test_every_way_out_gives_the_terminal_back(end: str) -> None:
     fill("demo", 2)
     with Process() as tick:
-        before = tick.modes()
         tick.sees("Task 2")
-        assert tick.modes() != before
+        assert tick.modes() != tick.first_modes
         statuses = {"SIGTERM": 143, "SIGHUP": 129}
         if end in ("quit", "ctrl-c"):
             tick.type("q" if end == "quit" else "\x03")
@@ -302,12 +313,11 @@ def test_every_way_out_gives_the_terminal_back(end: str) -> None:
         else:
             tick.signal(signal.Signals[end])
         assert tick.wait() == statuses.get(end, 0)
-        assert tick.modes() == before
+        assert tick.modes() == tick.first_modes
         assert "Traceback" not in tick.screen.text()
 
 
 def test_sigterm_during_calls_ends_at_once(tick: Process) -> None:
-    before = Process.modes(tick)
     tick.sees("Task 2")
     blocker = database()
     blocker.execute("BEGIN IMMEDIATE")
@@ -319,9 +329,7 @@ def test_sigterm_during_calls_ends_at_once(tick: Process) -> None:
     started = time.monotonic()
     tick.signal(signal.SIGTERM)
     assert tick.wait() == 143 and time.monotonic() - started < 2.0
-    modes = tick.modes()
-    assert modes[3] & (8 | 2), "echo and line editing are on again"
-    assert before[3] != modes[3]
+    assert tick.modes() == tick.first_modes
     blocker.execute("ROLLBACK")
     assert store().call("status", {})["leased"] == 0
 
@@ -358,14 +366,34 @@ def test_quitting_finishes_what_the_person_has_just_entered(tick: Process) -> No
     assert store().call("task.list", {})["tasks"][0]["title"] == "Just in time"
 
 
-def test_a_host_that_is_deaf_at_the_end_is_given_up(tick: Process) -> None:
+IMPATIENT = """
+import sys
+sys.path.insert(0, {root!r})
+import tam_tick
+tam_tick.LAST_WRITE = 0.3
+sys.exit(tam_tick.main([]))
+"""
+
+
+def test_a_host_that_is_deaf_at_the_end_is_given_up() -> None:
+    fill("demo", 1)
+    with Process((sys.executable, "-c", IMPATIENT.format(root=str(ROOT)))) as tick:
+        tick.read()
+        tick.reading = False
+        for _ in range(60):
+            tick.request("tick/describe")
+        tick.end_of_input()
+        assert tick.popen.wait(timeout=20) == 0
+
+
+def test_quitting_twice_waits_for_nobody(tick: Process) -> None:
     tick.reading = False
     for _ in range(60):
         tick.request("tick/describe")
-    tick.end_of_input()
+    tick.type("qq")
     started = time.monotonic()
-    tick.popen.wait(timeout=20)
-    assert time.monotonic() - started < tam_tick.LAST_WRITE + 3
+    assert tick.popen.wait(timeout=20) == 0
+    assert time.monotonic() - started < tam_tick.LAST_WRITE
 
 
 def test_it_works_without_a_terminal() -> None:
@@ -447,6 +475,47 @@ def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
         assert tick.wait() == 0
 
 
+# ---- the threads ----
+
+
+class Broken(tam.Tam):
+    """A store that fails in a way that nobody has thought of."""
+
+    def data_version(self) -> int:
+        raise ZeroDivisionError
+
+
+def test_a_look_that_fails_is_reported_to_whoever_waits_for_it() -> None:
+    posted: queue.SimpleQueue = queue.SimpleQueue()
+    watcher = tam_tick.Watcher(Broken, posted.put)
+    watcher.thread.start()
+    number = watcher.ask(None)
+    while (reading := posted.get(timeout=10)).number < number:
+        pass
+    assert reading.problem.code == "internal" and reading.state is None
+    watcher.stop().join()
+
+
+def test_a_crew_runs_so_many_jobs_at_once_and_no_more() -> None:
+    posted: queue.SimpleQueue = queue.SimpleQueue()
+    together, running = threading.Barrier(3), []
+
+    def job(home: tam.Tam) -> int:
+        running.append(home)
+        together.wait(timeout=10)
+        return len(running)
+
+    crew = tam_tick.Crew(3, store, posted.put)
+    for _ in range(6):
+        crew.give(job)
+    assert len([posted.get(timeout=10) for _ in range(6)]) == 6
+    assert len(set(map(id, running))) == 3, "one store for each thread"
+    threads = crew.stop()
+    for thread in threads:
+        thread.join()
+    assert len(threads) == 3
+
+
 # ---- the board as a person has it ----
 
 
@@ -454,7 +523,6 @@ def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
 def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None:
     home = fill("demo", 1)
     with Process(argv, piped=False, env={"TAM_AGENT": "agent-a"}) as board:
-        before = board.modes()
         board.sees("● demo")
         board.type("\r")
         board.sees("Task 1")
@@ -466,7 +534,7 @@ def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None
         board.sees("3 foreign")
         board.type("q")
         assert board.wait() == 0
-        assert board.modes() == before
+        assert board.modes() == board.first_modes
         assert "jsonrpc" not in board.screen.text()
     events = home.call("history", {})["events"]
     assert {event["actor"] for event in events} == {"human"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sqlite3
 
 import pytest
 from tick_support import fill, store
@@ -138,7 +139,10 @@ def test_a_wrong_envelope_with_a_usable_id_is_no_request(host: Host, fields: dic
     assert answer["id"] == 3 and answer["error"]["code"] == -32600 and "result" not in answer
 
 
-@pytest.mark.parametrize("method", ["tick/update", "tick/", "ping", "", "tick/Read", "x" * 9999, "\ud800"])
+UNKNOWN = ["tick/update", "tick/", "ping", "", "tick/Read", "x" * 9999, "\ud800"]
+
+
+@pytest.mark.parametrize("method", UNKNOWN, ids=ascii)
 def test_an_unknown_method_is_answered_as_such(host: Host, method: str) -> None:
     host.request(4, method)
     error = host.one()["error"]
@@ -218,7 +222,10 @@ def test_a_wrong_revision_comes_before_everything_else(host: Host) -> None:
     assert host.calls == []
 
 
-@pytest.mark.parametrize("tool", ["nothing", "tam_status", "task.add", "", None, 5, ["status"], "\ud800"])
+NO_TOOLS = ["nothing", "tam_status", "task.add", "project_add", "", None, 5, ["status"], "\ud800"]
+
+
+@pytest.mark.parametrize("tool", NO_TOOLS, ids=ascii)
 def test_an_unknown_tool_is_refused(host: Host, tool: object) -> None:
     error = host.call(tool)["error"]
     assert error["code"] == -32602 and error["data"]["code"] == "invalid"
@@ -349,7 +356,13 @@ def test_the_hardest_state_fits(character: str, count: int) -> None:
 
 
 def test_a_thousand_long_chinese_titles_fit() -> None:
-    home = fill("一个名字很长的项目", 1000, "修复登录页面的重定向问题并补充端到端测试" * 40 + "{}")
+    home = fill("一个名字很长的项目", 1)
+    title = "修复登录页面的重定向问题并补充端到端测试" * 40
+    with sqlite3.connect(home.config["db_file"]) as database:
+        database.executemany(
+            "INSERT INTO task (title, project_id) VALUES (?, 1)",
+            [(f"{title}{number}",) for number in range(999)],
+        )
     for task_id in range(1, 30):
         home.call("task.claim", {"id": task_id, "agent": f"代理-{task_id}"})
     data = state_of("一个名字很长的项目")
@@ -449,7 +462,8 @@ class World:
         self.host = Host()
         clock = {"clock": lambda: self.host.now}
         self.home, self.other = fill("p", 3), store(**clock)
-        self.agents, self.person = store(project="p", **clock), store(env=dict(self.home.env), **clock)
+        self.agents = store(project="p", **clock)
+        self.person = store(env=dict(self.home.env), **clock)
         self.board = tam_tick.opened(tam_tick.Board(wired=True), "p")
         self.next_id = 0
         self.sent: dict[int, int | None] = {}
@@ -463,8 +477,9 @@ class World:
 
     def look(self) -> None:
         wanted = tam_tick.interest(self.board)
-        snapshot, view = tam_tick.look(self.agents, wanted, "p")
+        snapshot = tam_tick.look_for_session(self.agents, wanted)
         self.host.session.observe(tam_tick.project_state(snapshot))
+        view = tam_tick.look_for_board(self.agents, wanted, snapshot)
         self.board = tam_tick.arrange(self.board, view)
 
     def pass_time(self) -> None:

@@ -201,6 +201,7 @@ class Process:
         self.master, self.slave = pty.openpty() if size else (None, None)
         if size:
             self.resize(*size, signalled=False)
+        self.first_modes = self.modes() if size else b""
         inherited = {**os.environ, "TERM": "xterm-256color", **(env or {})}
         if piped:
             inherited["TICKLOOP_INSTANCE_ID"] = "test-instance"
@@ -271,7 +272,8 @@ class Process:
                 return found
             if not self.pump(0.05) and self.popen.poll() is not None and not seen():
                 break
-        raise AssertionError(f"{what} never came; screen:\n{self.screen.text()}\n{self.frames[-5:]}")
+        seen_last = f"{self.screen.text()}\n{self.frames[-5:]}"
+        raise AssertionError(f"{what} never came; this was seen last:\n{seen_last}")
 
     def sees(self, text: str) -> None:
         """Wait until the screen shows a text."""
@@ -330,9 +332,11 @@ class Process:
         self.screen.resize(columns, rows)
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def modes(self) -> list:
+    def modes(self) -> bytes:
         """Return what `stty -a` tells of the terminal."""
-        return termios.tcgetattr(self.slave)
+        return subprocess.run(
+            ["stty", "-a"], stdin=self.slave, capture_output=True, check=True
+        ).stdout
 
     def end_of_input(self) -> None:
         self.popen.stdin.close()
