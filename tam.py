@@ -1387,7 +1387,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(char if char.isprintable() or char in _HARMLESS else _mark(char) for char in text)
+    return "".join(
+        char if char.isprintable() or char in _HARMLESS else _mark(char) for char in text
+    )
 
 
 def _mark(char: str) -> str:
@@ -1485,7 +1487,10 @@ CONFIG_KEYS = ("db_file", "current_project", "logfile_path", "logfile_pattern", 
 THEMES = ("dark", "light")
 #: A line that tam itself writes, a comment, or nothing. A config of such lines only is read
 #: without tomllib, whose import costs a fifth of a whole command.
-_PLAIN_LINE = re.compile(r'\s*(?:([A-Za-z0-9_-]+)\s*=\s*"([^"\\\x00-\x1f\x7f]*)"\s*)?(?:#[^\x00-\x08\x0a-\x1f\x7f]*)?')
+_PLAIN_LINE = re.compile(
+    r'\s*(?:([A-Za-z0-9_-]+)\s*=\s*"([^"\\\x00-\x1f\x7f]*)"\s*)?'
+    r"(?:#[^\x00-\x08\x0a-\x1f\x7f]*)?"
+)
 
 
 class Home:
@@ -1623,7 +1628,7 @@ def file_stamp(path: str) -> tuple | None:
 
 
 def _account_home() -> str:
-    """Return the home directory of this process's user as the system knows it, "" if it does not."""
+    """Return the home directory that the system knows for this process's user, else ""."""
     try:
         import pwd
 
@@ -1635,7 +1640,7 @@ def _account_home() -> str:
 
 
 def utf8_text(text: str) -> str:
-    """Return an argument or a variable as the UTF-8 its bytes are, whatever the locale took them for."""
+    """Return an argument or a variable as the UTF-8 that its bytes are, whatever the locale."""
     try:
         return os.fsencode(text).decode("utf-8")
     except UnicodeError:
@@ -1700,7 +1705,7 @@ _TABLE = re.compile(r"\s*\[[^\[\]]+\]\s*(#|$)|\s*\[\[")
 
 
 def _after_value(line: str) -> str:
-    """Return what follows the value in a line that tam can read itself: a comment, the line's end."""
+    """Return what follows the value in a line that tam reads itself: a comment, the end."""
     found = _PLAIN_LINE.fullmatch(line.rstrip("\r\n"))
     return line[found.end(2) + 1:] if found and found[1] else "\n"
 
@@ -1968,7 +1973,8 @@ LAYOUT_SCHEMA = (
       ON CONFLICT (project_id, status) DO UPDATE SET n = n + 1; END""",
     """CREATE TRIGGER IF NOT EXISTS task_count_delete AFTER DELETE ON task
   WHEN IFNULL(OLD.is_deleted, 0) = 0 BEGIN
-    UPDATE task_count SET n = n - 1 WHERE project_id = OLD.project_id AND status = OLD.status; END""",
+    UPDATE task_count SET n = n - 1
+      WHERE project_id = OLD.project_id AND status = OLD.status; END""",
     """CREATE TRIGGER IF NOT EXISTS task_count_update
   AFTER UPDATE OF project_id, status, is_deleted ON task BEGIN
     UPDATE task_count SET n = n - 1 WHERE IFNULL(OLD.is_deleted, 0) = 0
@@ -2177,7 +2183,8 @@ class _Writing:
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Say whether `error` means that another connection holds a lock."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _identity(path: str) -> tuple | None:
@@ -2342,7 +2349,7 @@ def _cannot_open(path: str, error: Exception) -> Startup:
 
 def _in_words(error: Exception) -> str:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
-        return f"{error} (the disk may be full)"  # SQLite's words for that differ from place to place
+        return f"{error} (the disk may be full)"  # SQLite's own words for that differ
     return str(error)
 
 
@@ -2434,8 +2441,11 @@ def _in_memory(source: sqlite3.Connection | None) -> sqlite3.Connection:
 
 
 def _connect_uri(path: str, query: str, timeout: float) -> sqlite3.Connection:
-    quoted = "".join(chr(byte) if chr(byte) in _URI_SAFE else f"%{byte:02x}" for byte in os.fsencode(path))
-    return _prepared(sqlite3.connect(f"file:{quoted}?{query}", uri=True, **_connection_options(timeout)))
+    quoted = "".join(
+        chr(byte) if chr(byte) in _URI_SAFE else f"%{byte:02x}" for byte in os.fsencode(path)
+    )
+    options = _connection_options(timeout)
+    return _prepared(sqlite3.connect(f"file:{quoted}?{query}", uri=True, **options))
 
 
 _URI_SAFE = frozenset("/abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
@@ -2470,7 +2480,7 @@ def project_view(row: sqlite3.Row) -> dict:
 
 
 def task_view(row: sqlite3.Row, project: str, now: int) -> dict:
-    """Return the TaskView of a task row as it stands at `now`, Unix seconds (contract, data model)."""
+    """Return the TaskView of a row as it stands at `now`, Unix seconds (contract, data model)."""
     expires = row["lease_expires_at"]
     agent = row["assigned_agent"]
     return {
@@ -2544,7 +2554,8 @@ class Work:
 
     `db` is the connection inside its transaction, `now` the moment in whole Unix seconds, taken
     once; `agent` the caller's id or None for a person; `project` the row of the project in scope,
-    or None; `home` where the settings are; `config_changes` what to save of them with the transaction.
+    or None; `home` where the settings are; `config_changes` which of them to save with the
+    transaction.
     """
 
     def __init__(self, db: sqlite3.Connection | None, now: int, agent: str | None) -> None:
@@ -2563,7 +2574,9 @@ class Work:
     def need_agent(self) -> str:
         """Return the caller's agent id, or raise MissingAgent."""
         if self.agent is None:
-            raise MissingAgent("an agent id is needed: give --agent ID (argument `agent`), or set TAM_AGENT")
+            raise MissingAgent(
+                "an agent id is needed: give --agent ID (argument `agent`), or set TAM_AGENT"
+            )
         return self.agent
 
     def view(self, task_id: int) -> dict:
@@ -2597,7 +2610,9 @@ class Work:
         ))
         return cursor.lastrowid
 
-    def write(self, row: sqlite3.Row, event: str, changes: dict, metadata: dict | None = None) -> dict:
+    def write(
+        self, row: sqlite3.Row, event: str, changes: dict, metadata: dict | None = None
+    ) -> dict:
         """Set columns of a task, count its revision up, log the event; return the new view."""
         columns = "".join(f"{name} = ?, " for name in changes)
         self.db.execute(
@@ -2842,7 +2857,7 @@ def _after(work: Work, cursor: int | None) -> tuple[str, dict]:
     ).fetchone()
     if row is None:
         raise Invalid(
-            f"cursor: {cursor} is no cursor of this list; give the next_cursor of an earlier answer",
+            f"cursor: {cursor} is no cursor of this list; give the next_cursor of a page before",
             argument="cursor", value=cursor,
         )
     clause = f" AND {CREATED} <= :after AND ({CREATED} < :after OR id < :cursor)"
@@ -2932,7 +2947,8 @@ def task_update(work: Work, args: dict) -> dict:
     wanted = _wanted_columns(args)
     if not wanted:
         raise Invalid(
-            f"nothing to update: give at least one of {', '.join(UPDATABLE)}", allowed=list(UPDATABLE)
+            f"nothing to update: give at least one of {', '.join(UPDATABLE)}",
+            allowed=list(UPDATABLE),
         )
     _guard(work, row, args)
     changes = {name: value for name, value in wanted.items() if _differs(row[name], value)}
@@ -3005,7 +3021,9 @@ def _claim(work: Work, row: sqlite3.Row, args: dict) -> dict:
     metadata: dict = {}
     if holds(row, work.now) and row["assigned_agent"] != work.agent:
         if not args.get("force"):
-            raise _leased_error(row, "Claim another task (`tam task next --claim`), or wait for its end")
+            raise _leased_error(
+                row, "Claim another task (`tam task next --claim`), or wait for its end"
+            )
         metadata = {"force": True, "previous_agent": row["assigned_agent"]}
     lease = {
         "status": IN_PROGRESS,
