@@ -10,8 +10,8 @@ The conventions, all of them ordinary Markdown:
   tool call of MCP and its text; frames with `"jsonrpc"` go to `tam mcp`, or to `tam tick` when the
   first method is one of the Tick protocol.
 
-In shown JSON a `…` outside of strings stands for more keys or items, or for any value; a line `…`
-stands for more lines.
+In shown JSON a `…` outside of strings stands for more keys or items, or for any value; in other
+answers for the rest of a line, and alone on a line for more lines.
 """
 from __future__ import annotations
 
@@ -285,5 +285,7 @@ def compare_text(shown: list[str], output: str, where: str) -> None:
     else:
         lines = [lasting(line.rstrip()) for line in output.strip().splitlines()]
         wanted = [lasting(line.rstrip()) for line in text.splitlines()]
-        pattern = "\n".join(".*" if line == ELLIPSIS else re.escape(line) for line in wanted)
+        pattern = "\n".join(
+            ".*" if line == ELLIPSIS else re.escape(line).replace(ELLIPSIS, "[^\n]*") for line in wanted
+        )
         assert re.fullmatch(pattern, "\n".join(lines), re.DOTALL), (where, wanted, lines)

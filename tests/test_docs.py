@@ -323,8 +323,13 @@ def test_the_picture_of_the_board_is_a_real_one() -> None:
     for number in (5, 6):
         store.call("task.done", {"id": number})
     board = tam_tick.opened(tam_tick.Board(now=now), "web")
-    _, view = tam_tick.look(store, tam_tick.interest(board), None)
+    snapshot = store.snapshot("web")
     store.close()
+    content = {
+        "columns": [snapshot["columns"][status] for status in tam.STATUSES],
+        "totals": list(snapshot["counts"].values()),
+    }
+    view = tam_tick.View(tam_tick.interest(board), None, content)
     shown = next(block.lines for block in docs_support.blocks(text_of(README)))
     screen = tam_tick.render(tam_tick.arrange(board, view), 84, len(shown))
     assert [line.rstrip() for line in screen.text()] == shown
