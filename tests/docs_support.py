@@ -286,6 +286,7 @@ def compare_text(shown: list[str], output: str, where: str) -> None:
         lines = [lasting(line.rstrip()) for line in output.strip().splitlines()]
         wanted = [lasting(line.rstrip()) for line in text.splitlines()]
         pattern = "\n".join(
-            ".*" if line == ELLIPSIS else re.escape(line).replace(ELLIPSIS, "[^\n]*") for line in wanted
+            ".*" if line == ELLIPSIS else re.escape(line).replace(ELLIPSIS, "[^\n]*")
+            for line in wanted
         )
         assert re.fullmatch(pattern, "\n".join(lines), re.DOTALL), (where, wanted, lines)
