@@ -83,6 +83,8 @@ MAX_LINE = 8 * 1024 * 1024
 MAX_DEPTH = 200
 #: Seconds to wait for another writer before giving up with a retryable error (P 2.1).
 BUSY_TIMEOUT = 5.0
+#: Seconds between two looks at a lock that a program outside tam's own queue holds.
+BUSY_LOOK = 0.002
 #: Lease lengths in seconds (P 4.2).
 LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
 #: Items in one answer (P 4.1): the default, and what an asked limit is clamped to.
@@ -2161,13 +2163,33 @@ class _Writing:
         self.queue = queue
 
     def __enter__(self) -> sqlite3.Connection:
+        until = time.monotonic() + self.queue.timeout  # the queue and SQLite's lock together
         self.queue.__enter__()
         try:
-            self.db.execute("BEGIN IMMEDIATE")
+            self._begin(until)
         except BaseException:
             self.queue.__exit__()
             raise
         return self.db
+
+    def _begin(self, until: float) -> None:
+        # SQLite's busy handler looks ten times a second, in vain for seconds while programs outside
+        # the queue (tam 1.0.13) write in turns. The first of a queue can afford to look often.
+        self.db.execute("PRAGMA busy_timeout = 0")
+        try:
+            while not self._began(until):
+                time.sleep(BUSY_LOOK)
+        finally:
+            self.db.execute(f"PRAGMA busy_timeout = {round(self.queue.timeout * 1000)}")
+
+    def _began(self, until: float) -> bool:
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() >= until:
+                raise
+            return False
+        return True
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
         try:
