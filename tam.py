@@ -232,18 +232,19 @@ def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
 
 
 def violations(
-    schema: object, value: object, *, steps: int = SCHEMA_STEPS
+    schema: object, value: object, *, steps: int = SCHEMA_STEPS, enough: float = math.inf
 ) -> list[tuple[str, str]]:
     """Return all that is wrong with `value`, as (JSON Pointer, sentence): [] where it fits.
 
     `value` is as json.loads makes it, and `schema` has passed check_schema. A sentence says what
-    must be so and, in short, what was found; lone surrogates appear as escapes. SchemaError is
-    raised where the check takes more than `steps` or goes too deep, where the value is none that
+    must be so and, in short, what was found; lone surrogates appear as escapes. The check ends
+    when `enough` is found, before what the schema lists later is tried. SchemaError is raised where the check takes more than `steps` or goes too deep, where the value is none that
     JSON has, and where a schema that was never checked turns out to be wrong.
     """
     if schema is True or schema == {}:
         return []
     run = _SchemaRun(schema, steps)
+    run.enough = enough
     run.pending.append((schema, value, ()))
     try:
         run.drain()
@@ -325,6 +326,8 @@ class _SchemaRun:
             rule = rules.get(word)
             if rule is not None:
                 rule(self, word, schema, value, at)
+                if len(self.found) >= self.enough:
+                    return
 
     def failures(self, schema: object, value: object, at: tuple) -> list[tuple]:
         """What is wrong in the first place where something is: [] where the value fits."""
@@ -3132,10 +3135,11 @@ PATTERN_WORDS = {
     _NO_CONTROLS: "must have no control characters",
     _NO_COMMA: "must have no comma and no control characters",
 }
+#: Here as in the rest of the table sizes stand first: what is too big is not looked into.
 _TAG_LIST = {
     "type": "array",
-    "items": {"type": "string", "minLength": 1, "maxLength": TAG_MAX, "pattern": _NO_COMMA},
     "maxItems": TAGS_MAX,
+    "items": {"type": "string", "minLength": 1, "maxLength": TAG_MAX, "pattern": _NO_COMMA},
 }
 _NAME = {"type": "string", "minLength": 1, "maxLength": NAME_MAX, "pattern": _ONE_LINE}
 _LIMIT_WORDS = f"1 to {LIMIT_MAX}, default {LIMIT_DEFAULT}"
@@ -3167,7 +3171,8 @@ PROPERTIES = {
     "tags": {**_TAG_LIST, "description": "Replaces all, [] clears"},
     "tag": {**_TAG_LIST, "description": "All of these"},
     "assigned": {
-        "type": "string", "maxLength": AGENT_MAX, "description": "Agent id, me or unassigned",
+        "type": "string", "minLength": 1, "maxLength": AGENT_MAX,
+        "description": "Agent id, me or unassigned",
     },
     "search": {"type": "string", "description": "Text in title or description, any case"},
     "limit": {"type": "integer", "default": LIMIT_DEFAULT, "description": _LIMIT_WORDS},
@@ -3404,7 +3409,7 @@ def checked(operation: Operation, arguments: dict) -> dict:
             raise Invalid(f"{name}: this argument is needed", argument=name,
                           required=list(operation.required))
     _check_size(args.get("description"))
-    wrong = violations(schema, args)
+    wrong = violations(schema, args, enough=1)
     if wrong:
         raise _invalid_argument(wrong[0], args, schema["properties"])
     if args.get("agent") == HUMAN:
