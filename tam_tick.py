@@ -1401,11 +1401,11 @@ def side_by_side(board: Board, width: int, height: int) -> list[Line]:
 
 
 def _column_box(board: Board, column: int, width: int, height: int) -> list[Line]:
-    style = "focus" if column == board.column else "border"
+    style, name = ("focus", "focus") if column == board.column else ("border", "title")
     lines, above, below = cards(board, column, width - 2, height - 2)
     return boxed(
         lines, (width, height), style,
-        title=[(f" {COLUMNS[column][1]} ", style), (f"{board.totals[column]} ", "dim")],
+        title=[(f" {COLUMNS[column][1]} ", name), (f"{board.totals[column]} ", "dim")],
         above=[(f" ▲ {above} more ", "more")] if above else [],
         below=[(f" ▼ {below} more ", "more")] if below else [],
     )

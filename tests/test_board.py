@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tick_support import fill, store
+from tick_support import closed_stores, fill, store  # noqa: F401
 
 import tam
 import tam_tick

@@ -4,7 +4,6 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +11,16 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tick_support import BOARD, ROOT, TICK, Process, fill, store
+from tick_support import (  # noqa: F401
+    BOARD,
+    ROOT,
+    TICK,
+    Process,
+    closed_stores,
+    database,
+    fill,
+    store,
+)
 
 import tam
 import tam_tick
@@ -30,10 +38,6 @@ def tick() -> Iterator[Process]:
 def command_line(*words: str) -> None:
     """Run tam as another process would."""
     subprocess.run([sys.executable, str(ROOT / "tam.py"), *words], check=True, capture_output=True)
-
-
-def database() -> sqlite3.Connection:
-    return sqlite3.connect(store().config["db_file"], isolation_level=None)
 
 
 def resident(process: Process) -> int:

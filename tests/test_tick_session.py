@@ -4,10 +4,9 @@ from __future__ import annotations
 import json
 import random
 import re
-import sqlite3
 
 import pytest
-from tick_support import fill, store
+from tick_support import closed_stores, database, fill, store  # noqa: F401
 
 import tam
 import tam_tick
@@ -358,11 +357,13 @@ def test_the_hardest_state_fits(character: str, count: int) -> None:
 def test_a_thousand_long_chinese_titles_fit() -> None:
     home = fill("一个名字很长的项目", 1)
     title = "修复登录页面的重定向问题并补充端到端测试" * 40
-    with sqlite3.connect(home.config["db_file"]) as database:
-        database.executemany(
-            "INSERT INTO task (title, project_id) VALUES (?, 1)",
-            [(f"{title}{number}",) for number in range(999)],
-        )
+    bare = database()
+    bare.execute("BEGIN")
+    bare.executemany(
+        "INSERT INTO task (title, project_id) VALUES (?, 1)",
+        [(f"{title}{number}",) for number in range(999)],
+    )
+    bare.execute("COMMIT")
     for task_id in range(1, 30):
         home.call("task.claim", {"id": task_id, "agent": f"代理-{task_id}"})
     data = state_of("一个名字很长的项目")

@@ -8,14 +8,17 @@ import pty
 import re
 import select
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
 import termios
 import time
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 import tam
 
@@ -354,9 +357,27 @@ class Process:
         return self.popen.wait(timeout=1)
 
 
+_OPENED: list = []
+
+
+@pytest.fixture(autouse=True)
+def closed_stores() -> Iterator[None]:
+    """Close what `store` and `database` have opened; a test module imports this to have it."""
+    yield
+    while _OPENED:
+        _OPENED.pop().close()
+
+
 def store(**options: object) -> tam.Tam:
     """Return a Tam of another process's kind: a connection of its own on the test's home."""
-    return tam.Tam(**options)
+    _OPENED.append(tam.Tam(**options))
+    return _OPENED[-1]
+
+
+def database() -> sqlite3.Connection:
+    """Return a bare connection to the database of the test's home, which commits by itself."""
+    _OPENED.append(sqlite3.connect(store().config["db_file"], isolation_level=None))
+    return _OPENED[-1]
 
 
 def fill(project: str, count: int = 0, title: str = "Task {}") -> tam.Tam:
