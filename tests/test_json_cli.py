@@ -297,6 +297,7 @@ def test_json_after_two_dashes_is_a_title_and_before_them_a_flag(project: None) 
     assert run("task", "add", "--json", "--", "--json").data["task"]["title"] == "--json"
     assert run("task", "add", "--", "--json").out == "SUCCESS Task '--json' added successfully.\n"
     assert run("task", "add", "--json", "--", "-5").data["task"]["title"] == "-5"
+    assert run("task", "show", "--", "--json").err.startswith("ERROR ")  # no flag: words for people
 
 
 # ---- values of the right shape and the wrong domain: exit 1

@@ -104,10 +104,12 @@ def test_run_as_a_script_the_module_is_also_tam_for_what_it_imports(alone: Path)
         "import sys, tam\n"
         "def main(argv):\n"
         "    same = sys.modules['tam'] is sys.modules['__main__'] is tam\n"
+        "    opened = sys.modules['__main__'].Tam()\n"
         "    try:\n"
-        "        sys.modules['__main__'].Tam().call('task.show', {'id': 1})\n"
+        "        opened.call('task.show', {'id': 1})\n"
         "    except tam.NotFound:\n"
         "        tam.write_stdout(f'{same} {argv}\\n'.encode())\n"
+        "    opened.close()\n"
         "    return 7\n"
     )
     for start in (["tam.py"], ["-m", "tam"]):
