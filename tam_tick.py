@@ -1181,7 +1181,10 @@ def lease_left(task: dict, now: float) -> int | None:
     """Return the whole seconds that a task's lease still runs, 0 once it is over; None without."""
     if task["assigned_agent"] is None or task["lease_expires_at"] is None:
         return None
-    end = datetime.datetime.fromisoformat(task["lease_expires_at"]).timestamp()
+    try:
+        end = datetime.datetime.fromisoformat(task["lease_expires_at"]).timestamp()
+    except ValueError:  # written by other hands: a time that nobody can read is over
+        return 0
     return max(int(end - now), 0)
 
 
@@ -1293,7 +1296,8 @@ def window(count: int, at: int, room: int) -> int:
 
 def priority(task: dict) -> Span:
     """Return a task's priority, which is never left out of a card."""
-    return (f"P{task['priority']}", f"p{task['priority']}")
+    level = task["priority"]
+    return (f"P{level}", f"p{level}" if level in (1, 2, 4, 5) else "p3")
 
 
 def holder(task: dict, now: float, room: int) -> Line:
@@ -2751,14 +2755,17 @@ def _terminal(fd: int | None, wired: bool) -> Terminal | None:
 
     if fd is None:
         return None
+    kind = os.environ.get("TERM") or "unknown"
     try:
-        curses.setupterm(os.environ.get("TERM") or "unknown", fd)
-    except curses.error as error:
-        if wired:
-            return None
-        kind = tam.printable(os.environ.get("TERM", ""))
-        raise tam.Invalid(f"the board cannot draw on a terminal of type {kind!r}") from error
-    return Terminal(fd, os.environ)
+        curses.setupterm(kind, fd)
+        drawable = curses.tigetstr("cup") is not None
+    except curses.error:  # nobody knows this type
+        drawable = False
+    if drawable:
+        return Terminal(fd, os.environ)
+    if wired:
+        return None
+    raise tam.Invalid(f"the board cannot draw on a terminal of type {tam.printable(kind)!r}")
 
 
 def _first_board(store: tam.Tam, wired: bool, named: bool) -> Board:

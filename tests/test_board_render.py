@@ -198,6 +198,14 @@ def test_the_next_change_is_when_a_time_reads_otherwise() -> None:
     assert change(734) == 734 % 60 + 1 and change(120) == 1 and change(59, 734) == 1
 
 
+def test_values_that_other_hands_wrote_do_no_harm() -> None:
+    odd = task(1, "x", priority=None, **leased("a", 9))
+    odd |= {"lease_expires_at": "never", "created": None}
+    board = scene(columns=((odd,), (), ()), totals=(1, 0, 0), chosen=(1, None, None), task=odd)
+    for screen in tam_tick.SCREENS:
+        picture(dataclasses.replace(board, screen=screen), 80, 24)
+
+
 def test_wrapping_keeps_every_character_and_the_width() -> None:
     text = "one two  three, 中文字符没有空格所以在任何地方断开 " + "x" * 50 + "\n\n  indented"
     for width in (2, 7, 20, 200):

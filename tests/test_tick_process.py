@@ -411,10 +411,27 @@ def test_it_works_without_a_terminal() -> None:
         assert tick.popen.stderr.read() == b""
 
 
-def test_it_works_on_a_terminal_that_nobody_knows() -> None:
+@pytest.mark.parametrize("kind", ["no-such-terminal", "dumb", ""])
+def test_it_works_on_a_terminal_that_cannot_be_drawn_on(kind: str) -> None:
     fill("demo", 1)
-    with Process(env={"TERM": "no-such-terminal"}) as tick:
+    with Process(env={"TERM": kind}) as tick:
         assert tick.read()["data"]["counts"]["todo"] == 1
+    with Process(BOARD, piped=False, env={"TERM": kind}) as board:
+        board.sees("cannot draw")
+        assert board.wait() == 1
+
+
+@pytest.mark.parametrize("kind", ["xterm", "linux", "vt100", "screen-256color", "no colour"])
+def test_every_terminal_that_can_be_drawn_on_shows_the_board(kind: str) -> None:
+    fill("demo", 1)
+    env = {"TERM": kind} if kind != "no colour" else {"NO_COLOR": "1"}
+    with Process(env=env) as tick:
+        tick.sees("Task 1")
+        tick.type("tt?")
+        tick.sees("Everywhere")
+        tick.type("xq")
+        assert tick.wait() == 0
+        assert tick.modes() == tick.first_modes
 
 
 def test_it_goes_on_when_the_requests_come_from_a_file(tmp_path: object) -> None:
