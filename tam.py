@@ -238,8 +238,9 @@ def violations(
 
     `value` is as json.loads makes it, and `schema` has passed check_schema. A sentence says what
     must be so and, in short, what was found; lone surrogates appear as escapes. The check ends
-    when `enough` is found, before what the schema lists later is tried. SchemaError is raised where the check takes more than `steps` or goes too deep, where the value is none that
-    JSON has, and where a schema that was never checked turns out to be wrong.
+    when `enough` is found, before what stands later in the schema. SchemaError is raised where
+    the check takes more than `steps` or goes too deep, where the value is none that JSON has, and
+    where a schema that was never checked turns out to be wrong.
     """
     if schema is True or schema == {}:
         return []

@@ -342,6 +342,7 @@ DOMAIN = [
     ("task add x --tag 'a\tb'", {"argument": "tags", "value": '["a\\tb"]'}),
     ("task list --tag ' '", {"argument": "tag", "value": '[""]'}),
     ("task add x --idempotency-key ''", {"argument": "idempotency_key", "value": "", "length": 0}),
+    ("task list --assigned ''", {"argument": "assigned", "value": "", "length": 0}),
     ("task add x --agent human", {"argument": "agent", "value": "human"}),
     ("task add x --agent 'a\tb'", {"argument": "agent", "value": "a␉b", "length": 3}),
     ("task add x --agent 'a\x9bb'", {"argument": "agent", "value": "a<U+009B>b", "length": 3}),

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,26 @@ def test_call_refuses_a_wrong_type_by_the_name_of_the_argument(
         assert caught.value.details["argument"] == argument, value
         assert argument in caught.value.message
     assert opened.call("task.list", {"project": "p"})["tasks"] == []
+
+
+@pytest.mark.parametrize("name, argument", [
+    (row.name, name) for row in ROWS for name, rule in row.properties.items()
+    if {"maxLength", "maxItems"} & set(rule)
+])
+def test_call_refuses_what_is_far_too_long_by_name_and_at_once(
+    opened: Tam, name: str, argument: str
+) -> None:
+    right = {"id": 1, "name": "q", "new_name": "r", "title": "t"}
+    tags = OPERATIONS[name].properties[argument]["type"] == "array"
+    for value in ([["x" * 1_000_000], ["x"] + [f"x{n}" for n in range(300_000)]] if tags
+                  else ["x" * 1_000_000]):
+        given = {key: right[key] for key in OPERATIONS[name].required} | {argument: value}
+        started = time.process_time()
+        with pytest.raises(tam.Invalid) as caught:
+            opened.call(name, given)
+        assert caught.value.details["argument"] == argument
+        assert "at most" in caught.value.message
+        assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("name, given, argument", [
