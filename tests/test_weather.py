@@ -108,7 +108,7 @@ def test_a_home_is_the_same_in_every_locale(
     added = spawn("task", "add", "任务", "--description-file", note, "--json", **home, **odd)
     assert added.json["meta"] == {"project": "项目", "agent": "代理"}
     assert added.data["task"]["description"] == "描述"
-    for words in (("config",), ("task", "show", "1"), ("task", "show", "9"), ("history",)):
+    for words in (("config",), ("task", "show", "1")):
         there, here = (spawn(*words, "--json", **home, **env) for env in (odd, {}))
         assert (there.code, there.out, there.err) == (here.code, here.out, here.err)
     Path(place, "tam.db3").write_bytes(b"no database" * 100)
@@ -173,7 +173,7 @@ def test_without_home_and_without_an_account(tmp_path: Path, public: Path) -> No
     public.chmod(0o777)
     code = """
 import pwd
-tam.main(["project", "add", "p"])  # imports all it needs: the interpreter may be out of reach later
+tam.main(["project", "add", "p"])  # imports what it needs: later that may be out of reach
 os.environ.pop("HOME", None)
 if sys.argv[1]:
     os.environ["HOME"] = ""
@@ -185,11 +185,11 @@ sys.exit(tam.main(["project", "add", "p", "--json"]))
 """
     if os.geteuid():
         pytest.skip("only root can become a user without an account")
-    for empty in ("", "yes"):
-        result = finish(python(code, empty, ""))
+    for empty in ("", "set"):
+        result = finish(python(code, empty, "", TAM_HOME=str(tmp_path / f"warm{empty}")))
         assert result.code == 1 and "set TAM_HOME" in result.err and result.err.count("\n") == 1
-    result = finish(python(code, "", public / "tam"))
-    assert (result.code, result.err) == (0, "")
+    result = finish(python(code, "", public / "tam", TAM_HOME=str(tmp_path / "warm last")))
+    assert (result.code, result.err) == (0, ""), result
 
 
 # -- Ctrl-C --
@@ -800,8 +800,7 @@ def test_what_exists_keeps_its_modes(scratch_home: Path) -> None:
 # -- the interpreter's switches --
 
 
-@pytest.mark.parametrize("switches", [("-O",), ("-OO",), ("-W", "error"), ("-X", "dev", "-W", "error"), ("-I",)],
-                         ids=" ".join)
+@pytest.mark.parametrize("switches", [("-OO",), ("-I", "-X", "dev", "-W", "error")], ids=" ".join)
 def test_the_interpreters_switches_change_nothing(scratch_home: Path, switches: tuple) -> None:
     for words, code in (
         (("project", "add", "p"), 0), (("task", "add", "t", "--project", "p", "--tag", "a"), 0),
