@@ -2209,8 +2209,9 @@ class _Writing:
 
 def is_busy(error: sqlite3.Error) -> bool:
     """Say whether `error` means that another connection holds a lock."""
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+    # PROTOCOL: so many took the WAL's locks at once that this one never had its turn.
+    busy = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in busy
 
 
 def _identity(path: str) -> tuple | None:

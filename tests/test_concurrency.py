@@ -103,6 +103,16 @@ sys.exit(code)
     assert query(home / "tam.db3", "SELECT count(*) FROM task_events WHERE event = 'claimed'") == [(200,)]
 
 
+def test_six_processes_start_at_once_on_an_empty_home(scratch_home: Path) -> None:
+    ended = together([
+        python(COMMAND, "project", "add", f"project-{number}", "--json") for number in range(6)
+    ])
+    assert [(one.code, one.err) for one in ended] == [(0, "")] * 6
+    assert len(run("project", "list", "--json").data) == 6
+    names = {path.name for path in scratch_home.iterdir()}
+    assert names == {tam.CONFIG_NAME, "tam.db3", "tam.db3.lock"}
+
+
 def test_adds_of_many_processes_are_all_there(home: Path) -> None:
     code = """
 go()

@@ -286,6 +286,25 @@ sys.exit(tam.main([*words, "--json"]))
     assert sorted(tables(path)) == sorted(set(tables(path)))
 
 
+@pytest.mark.parametrize("lock", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
+@pytest.mark.parametrize("words", [("task.list", {}), ("task.add", {"title": "t"})])
+def test_a_v0_file_that_another_program_is_writing_is_busy(
+    scratch_home: Path, lock: str, words: tuple
+) -> None:
+    path = legacy_home(scratch_home)
+    original = path.read_bytes()
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute(lock)
+    tam_ = tam.Tam(env=dict(os.environ), busy_timeout=0.05)
+    with pytest.raises(tam.Busy):
+        tam_.call(*words)
+    assert path.read_bytes() == original
+    writer.execute("ROLLBACK")
+    writer.close()
+    tam_.call(*words)
+    tam_.close()
+
+
 def test_a_migration_that_is_killed_leaves_the_old_file_or_the_new_one(scratch_home: Path) -> None:
     path = legacy_home(scratch_home)
     big_legacy_file(path, 2_000)

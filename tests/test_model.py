@@ -559,7 +559,8 @@ class World:
         elif statement == "delete":
             # No task with a key comes back: the key may be another's now, and the index forbids it.
             task["deleted"] = task["key"] is not None or not task["deleted"]
-            self.raw.execute("UPDATE task SET is_deleted = ? WHERE id = ?", (task["deleted"], number))
+            stored = 1 if task["deleted"] else self.choice.choice([0, None])
+            self.raw.execute("UPDATE task SET is_deleted = ? WHERE id = ?", (stored, number))
         elif self.choice.random() < 0.2:
             del self.model.tasks[number]
             self.raw.execute("DELETE FROM task WHERE id = ?", (number,))
@@ -602,7 +603,8 @@ class World:
         self.compare_counters()
         rows = self.raw.execute(
             "SELECT id, project_id, title, content, status, priority, tags, assigned_agent,"
-            " lease_expires_at, revision, idempotency_key, is_deleted FROM task ORDER BY id")
+            " lease_expires_at, revision, idempotency_key,"
+            " IFNULL(is_deleted, 0) FROM task ORDER BY id")
         assert rows.fetchall() == [
             (task["id"], task["project"]["id"], task["title"], task["description"],
              STATUSES.index(task["status"]), task["priority"], ",".join(task["tags"]),

@@ -215,6 +215,13 @@ def test_a_read_of_an_empty_home_makes_no_database(scratch_home: Path) -> None:
     assert [path.name for path in scratch_home.iterdir()] == [tam.CONFIG_NAME]
 
 
+def test_a_reading_transaction_can_change_nothing(home: Path, long_lived: tam.Tam) -> None:
+    with long_lived.store.reading() as db:
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            db.execute("UPDATE task SET title = 'changed'")
+    assert long_lived.call("task.show", {"id": 1})["task"]["title"] == "one"
+
+
 def test_an_expired_lease_is_computed_at_reading(home: Path) -> None:
     before = stamps(home)
     later = opened(project="p", clock=lambda: 4_000_000_000)
@@ -352,6 +359,16 @@ def test_a_busy_database_is_a_retryable_error(home: Path) -> None:
     impatient.close()
 
 
+@pytest.mark.parametrize("code, busy", [
+    (sqlite3.SQLITE_BUSY, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, True), (sqlite3.SQLITE_LOCKED, True),
+    (sqlite3.SQLITE_PROTOCOL, True), (sqlite3.SQLITE_FULL, False), (sqlite3.SQLITE_READONLY, False),
+])
+def test_only_the_locks_of_others_are_retryable(code: int, busy: bool) -> None:
+    error = sqlite3.OperationalError("any words")
+    error.sqlite_errorcode = code
+    assert tam.is_busy(error) is busy
+
+
 def test_the_queue_of_writers_is_a_retryable_error_too_and_is_left_free(home: Path) -> None:
     holder = python("""
 lock = tam.FileLock(sys.argv[1])
@@ -363,7 +380,7 @@ with lock:
     for _ in range(2):
         with pytest.raises(tam.Busy) as caught:
             impatient.call("task.add", {"title": "t"})
-        assert caught.value.details["retryable"] is True
+        assert caught.value.details == {"retryable": True, "busy_timeout_ms": 50}
     finish(holder)
     assert impatient.call("task.add", {"title": "t"})["task"]["id"] == 4
     with tam.FileLock(str(home / "tam.db3.lock"), timeout=30):
