@@ -797,9 +797,10 @@ def main(argv: list[str]) -> int:
         return error.exit_status
     env = dict(os.environ)
     if options.home:
-        env["TAM_HOME"] = os.path.abspath(os.path.expanduser(options.home))
+        env["TAM_HOME"] = os.path.abspath(os.path.expanduser(tam.native_path(options.home)))
     if options.config:
-        tam.write_stdout(os.fsencode(_config_text(options, env)))
+        # Words are text and paths may be any bytes, in a locale that may know neither.
+        tam.write_stdout(_config_text(options, env).encode("utf-8", "surrogateescape"))
         return 0
     return _serve_client(tam.Tam(project=options.project, agent=options.agent, env=env))
 

@@ -461,6 +461,17 @@ sys.exit(tam.main(["task", "start", "1", "--project", "\\u8a9e"]))
             assert "LOCPATH" not in env or words == ["history"] or "項" in bytes.fromhex(data).decode("gbk")
 
 
+def test_mcp_is_the_same_without_a_locale(tmp_path: Path) -> None:
+    place = str(tmp_path / "家")
+    run("project", "add", "项目", TAM_HOME=place)
+    words = ("mcp", "--project", "项目", "--home", place)
+    here, there = (spawn(*words, "--config", "claude", **env) for env in ({}, ASCII))
+    assert here.code == there.code == 0 and here.raw == there.raw and "项目" in here.out
+    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "tam_status", "arguments": {}}}
+    here, there = (spawn(*words, stdin=json.dumps(request).encode() + b"\n", **env) for env in ({}, ASCII))
+    assert here.code == there.code == 0 and here.raw == there.raw and "项目" in here.out
+
+
 def test_times_are_utc_in_every_zone() -> None:
     a_home_with_work(0)
     before = time.time()
