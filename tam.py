@@ -3658,7 +3658,7 @@ EMPTY_SNAPSHOT = {
     "cursor": 0, "next_expiry": None,
 }
 #: How much of each kind a snapshot holds; what is more is behind `task_list` and `history`.
-SNAPSHOT_LEASED, SNAPSHOT_EVENTS = 50, 20
+SNAPSHOT_LEASED, SNAPSHOT_EVENTS = 8, 20
 
 
 def snapshot(work: Work, columns: int) -> dict:

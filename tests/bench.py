@@ -4,13 +4,14 @@
     python tests/bench.py core scale only these parts
 
 Not run by pytest, and nothing here is asserted: a machine's speed is no property of tam. Parts are
-core, scale, loop, crowd, drain, mcp and tick. Use a virtual environment whose Python has no start-up
-hooks. The aims in the words are those of the project.
+core, scale, loop, crowd, drain, mcp and tick. Use a virtual environment whose Python has no
+start-up hooks. The aims in the words are those of the project.
 """
 from __future__ import annotations
 
 import json
 import os
+import select
 import sqlite3
 import statistics
 import subprocess
@@ -76,7 +77,7 @@ def timed(argv: list, env: dict) -> float:
 
 
 def alternated(commands: dict, runs: int = RUNS) -> dict:
-    """Time (argv, env) pairs in turn, so that a drifting machine meets all alike; return medians."""
+    """Time (argv, env) pairs in turn, so that all meet a drifting machine; return the medians."""
     samples: dict = {name: [] for name in commands}
     for number in range(runs + 2):
         for name, (argv, env) in commands.items():
@@ -96,14 +97,16 @@ def bench_core() -> None:
     """Whole process: `task next --claim --json` against the smallest script (aim 1.25)."""
     with tempfile.TemporaryDirectory() as home:
         path, env = fill(home, 10_000), environment(home)
-        imports = "import argparse, fcntl, json, math, random, re, sqlite3, time"
+        imports = "import argparse, fcntl, json, math, re, sqlite3, sys, time"
+        module = f"{imports}; sys.path.insert(0, {str(ROOT)!r}); import tam"
+        words = ("task", "next", "--claim", "--json")
         medians = alternated({
             "floor": ([sys.executable, "-c", FLOOR, path], env),
-            "tam": (tam_command("task", "next", "--claim", "--json"), env),
+            "tam": (tam_command(*words), env),
             "interpreter": ([sys.executable, "-c", "pass"], env),
             "imports": ([sys.executable, "-c", imports], env),
-            "module": ([sys.executable, "-c", imports + f"; import sys; sys.path.insert(0, {str(ROOT)!r}); import tam"], env),
-            "script": ([sys.executable, str(ROOT / "tam.py"), "task", "next", "--claim", "--json"], env),
+            "module": ([sys.executable, "-c", module], env),
+            "script": ([sys.executable, str(ROOT / "tam.py"), *words], env),
         })
     for name, seconds in medians.items():
         print(f"  {name:<12}{seconds * 1000:7.1f} ms  {seconds / medians['floor']:5.2f} x floor")
@@ -198,8 +201,8 @@ def bench_crowd() -> None:
         fill(home, 200_000)
         for workers in (1, 2, 16):
             argv = [sys.executable, "-c", CLAIMER, str(ROOT), "10"]
-            crowd = [subprocess.Popen(argv, env=environment(home), stdout=subprocess.PIPE, text=True)
-                     for _ in range(workers)]
+            options = {"env": environment(home), "stdout": subprocess.PIPE, "text": True}
+            crowd = [subprocess.Popen(argv, **options) for _ in range(workers)]
             lines = [process.communicate()[0].split() for process in crowd]
             claimed = [number for line in lines for number in line[3].split(",")]
             print(f"  {workers:2} workers: {len(claimed) / 10:6.0f} claims/s, errors"
@@ -216,8 +219,8 @@ def bench_drain() -> None:
         with tempfile.TemporaryDirectory() as home:
             fill(home, 200)
             script = Path(home, "tam")
-            script.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import sys; sys.path.insert(0, \'{ROOT}\');'
-                              ' from tam import main; sys.exit(main())" "$@"\n')
+            python, _, start = tam_command()
+            script.write_text(f'#!/bin/sh\nexec {python} -c "{start}" "$@"\n')
             script.chmod(0o755)
             started = time.perf_counter()
             crowd = [subprocess.Popen(["sh", "-c", loop, str(script)], env=environment(home))
@@ -369,9 +372,152 @@ def first_answer(words: list, home: str) -> float:
     return statistics.median(times)
 
 
+LINE_ECHO = r"""
+import os, sys
+line = sys.argv[1].encode() + b"\n"
+while data := os.read(0, 65536):
+    os.write(1, line * data.count(b"\n"))
+"""
+
+
+class Piped:
+    """A process to which lines go and from which lines come; without a terminal."""
+
+    def __init__(self, argv: list, env: dict) -> None:
+        self.process = subprocess.Popen(
+            argv, env={**env, "TICKLOOP_INSTANCE_ID": "bench"}, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, bufsize=0, start_new_session=True,
+        )
+        self.lines: list[bytes] = []
+        self._partial = b""
+
+    def send(self, line: bytes) -> None:
+        os.write(self.process.stdin.fileno(), line + b"\n")
+
+    def receive(self, wanted: bytes, seconds: float = 30.0) -> bytes:
+        """Return the next line that begins with `wanted`; lines before it are dropped."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            while self.lines:
+                line = self.lines.pop(0)
+                if line.startswith(wanted):
+                    return line
+            if select.select([self.process.stdout], [], [], 0.5)[0]:
+                *whole, self._partial = (self._partial + os.read(
+                    self.process.stdout.fileno(), 65536)).split(b"\n")
+                self.lines += whole
+        raise TimeoutError(wanted)
+
+    def round_trips(self, request: bytes, count: int) -> float:
+        """Return the median seconds from a request to its answer."""
+        samples = []
+        for _ in range(count):
+            started = time.perf_counter()
+            self.send(request)
+            self.receive(b'{"jsonrpc":"2.0","id":1,')
+            samples.append(time.perf_counter() - started)
+        return statistics.median(samples)
+
+    def processor_seconds(self) -> float:
+        with open(f"/proc/{self.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+def tick_process(home: str) -> Piped:
+    start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from tam import main; sys.exit(main())"
+    return Piped([sys.executable, "-c", start, "tick"], environment(home))
+
+
+def request_of(method: str, **params: object) -> bytes:
+    return tam.encode_json({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+
+
+def bench_tick() -> None:
+    """A Tick's round trips against an echo of the same bytes and the same work in process."""
+    with tempfile.TemporaryDirectory() as home:
+        fill(home, 1000)
+        tick = tick_process(home)
+        tick.send(request_of("tick/describe"))
+        described = json.loads(tick.receive(b'{"jsonrpc":"2.0","id":1,'))["result"]
+        bench_tick_read(tick)
+        bench_tick_claim(tick, home, described["revision"])
+        bench_tick_foreign(tick, home)
+        bench_tick_idle(tick)
+        tick.close()
+
+
+def echo_of(line: bytes) -> Piped:
+    return Piped([sys.executable, "-c", LINE_ECHO, line.decode()], {"PATH": os.environ["PATH"]})
+
+
+def bench_tick_read(tick: Piped, count: int = 2000) -> None:
+    request = request_of("tick/read")
+    tick.send(request)
+    echo = echo_of(tick.receive(b'{"jsonrpc":"2.0","id":1,'))
+    tick.round_trips(request, 200)
+    floor = statistics.median(echo.round_trips(request, count // 4) for _ in range(3))
+    spent = statistics.median(tick.round_trips(request, count // 4) for _ in range(3))
+    echo.close()
+    print(f"tick/read: {spent * 1e6:.0f} us, {spent / floor:.2f} times an echo ({floor * 1e6:.0f} us)")
+
+
+def bench_tick_claim(tick: Piped, home: str, revision: str, count: int = 150) -> None:
+    """Claims over the wire, in process, and an echo of the same bytes, in turn."""
+    arguments = {"claim": True, "agent": "a"}
+    request = request_of("tick/call", tool="task_next", args=arguments, revision=revision)
+    tick.send(request)
+    echo = echo_of(tick.receive(b'{"jsonrpc":"2.0","id":1,'))
+    inside = tam.Tam(env=environment(home))
+    samples: dict = {"tick": [], "inside": [], "echo": []}
+    for _ in range(count):
+        samples["tick"].append(tick.round_trips(request, 1))
+        started = time.perf_counter()
+        inside.call("task.next", arguments)
+        samples["inside"].append(time.perf_counter() - started)
+        samples["echo"].append(echo.round_trips(request, 1))
+    echo.close()
+    inside.close()
+    spent, floor, piped = (statistics.median(samples[name]) for name in samples)
+    print(f"claiming tick/call: {spent * 1e6:.0f} us, {spent / (floor + piped):.2f} times the same"
+          f" in process ({floor * 1e6:.0f} us) plus an echo ({piped * 1e6:.0f} us)")
+
+
+def bench_tick_foreign(tick: Piped, home: str, count: int = 200) -> None:
+    """The time from another process's commit to the update on the wire."""
+    other = tam.Tam(env=environment(home))
+    delays = []
+    for number in range(count):
+        time.sleep(0.01 * (number % 13))  # so that commits meet every phase of the looking
+        title = f"foreign {number}"
+        task_id = other.call("task.add", {"title": title})["task"]["id"]
+        started = time.perf_counter()
+        while b'"task_id":%d,' % task_id not in tick.receive(b'{"jsonrpc":"2.0","method"'):
+            pass
+        delays.append(time.perf_counter() - started)
+    other.close()
+    delays.sort()
+    print(f"foreign commit to update: p50 {delays[count // 2] * 1e3:.0f} ms,"
+          f" p99 {delays[count * 99 // 100] * 1e3:.0f} ms (aim: at most 150)")
+
+
+def bench_tick_idle(tick: Piped, seconds: float = 30.0) -> None:
+    before = tick.processor_seconds()
+    time.sleep(seconds)
+    spent = tick.processor_seconds() - before
+    print(f"idle Tick: {spent * 1e3:.0f} ms of processor time in {seconds:.0f} s"
+          f" ({spent / seconds:.2%})")
+
+
 PARTS = {
     "core": bench_core, "scale": bench_scale, "loop": bench_loop, "crowd": bench_crowd,
     "drain": bench_drain, "mcp": bench_mcp,
+    "tick": bench_tick,
 }
 
 
