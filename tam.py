@@ -53,6 +53,7 @@ try:
         end_on_interrupt()
     import argparse
     import codecs
+    import errno
     import json
     import math
     import re
@@ -1535,7 +1536,13 @@ class Home:
 
     def path(self, key: str) -> str:
         """Return a setting as an absolute path; a relative one starts at tam's own directory."""
-        return os.path.join(self.directory, os.path.expanduser(native_path(self.config[key])))
+        setting = self.config[key]
+        if "\0" in setting:
+            raise Startup(
+                f"{key} in {self.shown_config} is a name that no file can have",
+                config_file=self.shown_config, key=key,
+            )
+        return os.path.join(self.directory, os.path.expanduser(native_path(setting)))
 
     def save(self, **changes: str | None) -> None:
         """Set or (with None) remove keys, keeping the rest of the file; atomic, under a lock."""
@@ -1725,9 +1732,12 @@ def replace_file(path: str, data: bytes, overwrite: bool = True) -> None:
     """Write `data` under a temporary name and rename it, so that no one ever reads half of it.
 
     An existing file keeps its permissions, a new one is its owner's only. A symbolic link stays
-    and its target is replaced. With `overwrite=False` an existing file is left alone. OSError.
+    and its target is replaced. With `overwrite=False` an existing file is left alone. OSError,
+    also where a device or a pipe would be replaced.
     """
     path = os.path.realpath(path)
+    if overwrite and os.path.exists(path) and not os.path.isfile(path):
+        raise FileExistsError(errno.EEXIST, "cannot replace what is no ordinary file", path)
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     with Unbroken():
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -2377,7 +2387,7 @@ def _cannot_open(path: str, error: Exception) -> Startup:
 def _in_words(error: Exception) -> str:
     if getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR:
         return f"{error} (the disk may be full)"  # SQLite's own words for that differ
-    return str(error)
+    return getattr(error, "strerror", None) or str(error)  # the message names the file itself
 
 
 # A reader must leave no trace: not in the file, not beside it, and also where it may not write.
@@ -2385,7 +2395,7 @@ def _in_words(error: Exception) -> str:
 
 def _open_reader(store: Store) -> tuple[sqlite3.Connection, bool]:
     """Return a connection, and whether it goes on seeing the file as it changes."""
-    if not os.path.exists(store.path):
+    if _is_missing(store.path):
         return _in_memory(None), True
     try:
         return _open_in_place(store)
@@ -2395,6 +2405,16 @@ def _open_reader(store: Store) -> tuple[sqlite3.Connection, bool]:
         if _lacks_permission(error) or _lacks_shared_memory(error):
             return _open_aside(store.path), False
         raise _cannot_open(store.path, error) from None
+
+
+def _is_missing(path: str) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    except OSError as error:  # out of reach, which is not empty
+        raise _cannot_open(path, error) from None
+    return False
 
 
 def _lacks_permission(error: sqlite3.Error) -> bool:
@@ -2812,11 +2832,12 @@ def task_list(work: Work, args: dict) -> dict:
     )
     tasks = _views(work, sql, {**parameters, **page_parameters, "limit": limit + 1})
     more = len(tasks) > limit
+    whole = not more and not page
     del tasks[limit:]
     return {
         "tasks": tasks,
         "count": len(tasks),
-        "total": _total(work, args, where, parameters),
+        "total": len(tasks) if whole else _total(work, args, where, parameters),
         "limit": limit,
         "truncated": more,
         "next_cursor": tasks[-1]["id"] if more else None,
@@ -3280,7 +3301,8 @@ OPERATIONS = {operation.name: operation for operation in (
     ),
     Operation(
         "project.use", project_use, "Make a project the current one",
-        properties=("name",), required=("name",), mutates=True, idempotent=True,
+        # It writes no row, but nobody must delete or rename the project in the meantime.
+        properties=("name",), required=("name",), access="write", idempotent=True,
     ),
     Operation(
         "project.del", project_del, "Delete a project; adding it again restores it and its tasks",

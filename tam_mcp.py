@@ -175,9 +175,18 @@ def lenient(operation: tam.Operation, raw: object) -> tuple[dict, list[str]]:
         schema = operation.properties.get(name)
         if schema is None:
             ignored.append(name)
-        elif value is not None or name in operation.required:
+        elif name in operation.required or not _is_left_out(name, value):
             kept[name] = READERS[schema["type"]](value)
     return kept, ignored
+
+
+def _is_left_out(name: str, value: object) -> bool:
+    """Whether a model says with this value that it gives none.
+
+    No project and no agent is called "". Taken for an agent it would make the caller a person,
+    who may write against every lease.
+    """
+    return value is None or value == "" and name in ("project", "agent")
 
 
 def _as_object(raw: object) -> dict:

@@ -94,6 +94,14 @@ def test_a_config_that_cannot_be_used_is_a_startup_failure(
     assert said.err.startswith("ERROR ") and str(path) in said.err
 
 
+def test_a_name_that_no_file_can_have_is_a_startup_failure(scratch_home: Path) -> None:
+    path = write(scratch_home, 'db_file = "a\\u0000b"\nlogfile_path = "\\u0000"\n')
+    ended = run("task", "list", "--json")
+    assert (ended.code, ended.json["command"]) == (1, "startup")
+    assert ended.error["details"] == {"config_file": str(path), "key": "db_file"}
+    assert list(scratch_home.iterdir()) == [path]
+
+
 def test_a_directory_in_the_place_of_the_config(scratch_home: Path) -> None:
     (scratch_home / tam.CONFIG_NAME).mkdir(parents=True)
     ended = run("task", "list", "--json")
@@ -225,6 +233,16 @@ def test_a_symbolic_link_stays_one(scratch_home: Path, tmp_path: Path) -> None:
     assert target.read_text() == 'theme = "light"\n# in a repository\n'
 
 
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    (tmp_path / "link").symlink_to(pipe)
+    for path in (pipe, tmp_path / "link"):
+        with pytest.raises(OSError, match="no ordinary file"):
+            tam.replace_file(str(path), b"x")
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and len(list(tmp_path.iterdir())) == 3
+
+
 def test_permissions_are_private_at_first_and_then_the_owners_choice(scratch_home: Path) -> None:
     mask = os.umask(0)
     try:
@@ -259,6 +277,29 @@ def test_using_a_project_that_does_not_exist_changes_nothing(scratch_home: Path)
     before = (scratch_home / tam.CONFIG_NAME).read_bytes()
     assert run("project", "use", "x", "--json").error["details"] == {"project": "x"}
     assert (scratch_home / tam.CONFIG_NAME).read_bytes() == before
+
+
+@pytest.mark.parametrize("name, arguments", [
+    ("project.del", {"name": "p"}), ("project.edit", {"name": "p", "new_name": "q"}),
+])
+def test_a_project_does_not_vanish_while_it_becomes_the_current_one(
+    scratch_home: Path, monkeypatch: pytest.MonkeyPatch, name: str, arguments: dict
+) -> None:
+    use_projects("p")
+    save = tam.Home.save
+
+    def save_late(home: tam.Home, **changes: str) -> None:
+        other = opened(busy_timeout=0.05)
+        with pytest.raises(tam.Busy):
+            other.call(name, arguments)
+        other.close()
+        save(home, **changes)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tam.Home, "save", save_late)
+        assert run("project", "use", "p").code == 0
+    opened().call(name, arguments)
+    assert load(scratch_home).get("current_project") == arguments.get("new_name")
 
 
 def test_a_project_whose_config_cannot_be_saved_is_not_deleted_either(

@@ -1026,6 +1026,20 @@ def test_cursors_page_through_the_whole_list_once(many: dict, flags: str) -> Non
         assert found == whole and total == len(whole) and pages == -(-len(whole) // limit)
 
 
+def test_a_list_that_is_whole_is_not_counted_again(
+    many: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    fold = tam.fold
+    monkeypatch.setattr(tam, "fold", lambda text: looks.append(text) or fold(text))
+    data = js("task list --search zzz", **many).data
+    total = js("task list", **many).data["total"]
+    assert data["total"] == 0 and len(looks) <= 1 + 2 * total  # the word; titles and descriptions
+    assert js("task list --limit 1 --search zzz", **many).data["total"] == 0
+    whole, second = (js(f"task list --search e {more}", **many).data for more in ("", "--limit 1"))
+    assert whole["total"] == whole["count"] == second["total"] > 1
+
+
 def test_a_cursor_survives_the_deletion_of_its_task_and_new_tasks(project: None) -> None:
     for number in range(4):
         js(f"task add t{number}")

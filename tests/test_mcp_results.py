@@ -26,6 +26,7 @@ LONG = tam.DESCRIPTION_MAX
     (LIST, "null", {}, []),
     (LIST, '{"limit": "5"}', {"limit": 5}, []),
     (LIST, {"limit": None, "status": None}, {}, []),
+    (LIST, {"project": "", "agent": "", "search": ""}, {"search": ""}, []),
     (GET, {"id": None}, {"id": None}, []),
     (GET, {"id": "5"}, {"id": 5}, []),
     (GET, {"id": " -5\n"}, {"id": -5}, []),
@@ -60,6 +61,13 @@ def test_arguments_are_put_right(
     seen = tam_mcp.lenient(operation, raw)
     assert seen == (kept, ignored)
     assert [type(value) for value in seen[0].values()] == [type(value) for value in kept.values()]
+
+
+def test_an_empty_agent_makes_nobody_a_person() -> None:
+    make_project(tasks=1).call("task.claim", {"id": 1, "agent": "agent-b"})
+    server = tam_mcp.Server(tam.Tam(project="p", agent="agent-a"))
+    wrong = tool("tam_task_update", {"id": 1, "agent": "", "project": "", "title": "mine"})
+    assert data_of(tam_mcp.handle(server, wrong))["error"]["code"] == "conflict"
 
 
 @pytest.mark.parametrize(

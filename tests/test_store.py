@@ -289,6 +289,32 @@ def test_a_write_without_permission_says_so_and_changes_nothing(public_home: Pat
     assert stamps(public_home) == before
 
 
+@pytest.mark.parametrize("place", ["file/tam.db3", "loop/tam.db3", "n" * 300])
+def test_a_database_out_of_reach_is_not_read_as_an_empty_one(home: Path, place: str) -> None:
+    (home / "file").write_text("no directory")
+    (home / "loop").symlink_to("loop")
+    opened().set_config(db_file=str(home / place))
+    for words in (("project", "list"), ("task", "show", "1"), ("project", "add", "q")):
+        ended = run(*words, "--json")
+        assert (ended.code, ended.json["command"]) == (1, "startup"), words
+        assert ended.error["message"].count(place) == 1 and "[Errno" not in ended.error["message"]
+
+
+def test_a_database_in_a_directory_without_permission_is_not_read_as_an_empty_one(
+    public_home: Path
+) -> None:
+    closed = public_home / "closed"
+    closed.mkdir()
+    (public_home / "tam.db3").rename(closed / "tam.db3")
+    opened().set_config(db_file=str(closed / "tam.db3"))
+    protect(public_home)
+    closed.chmod(0o700 if os.geteuid() == 0 else 0)
+    for ended in without_rights(("project", "list"), ("task", "show", "1")):
+        assert (ended.code, ended.json["command"]) == (1, "startup")
+        assert "Permission denied" in ended.error["message"]
+    closed.chmod(0o700)
+
+
 def test_a_half_written_transaction_is_not_read_without_permission(public_home: Path) -> None:
     path = public_home / "tam.db3"
     query(path, "PRAGMA journal_mode = DELETE")
