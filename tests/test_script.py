@@ -68,7 +68,7 @@ def test_copied_alone_it_does_everything_but_the_three_programs(alone: Path) -> 
 def test_copied_alone_it_says_which_file_the_three_programs_need(
     alone: Path, words: list, called: str, missing: str
 ) -> None:
-    ended = spawn(*words, script=alone)
+    ended = python("-S", alone, *words, cwd=alone.parent)  # without what is installed beside pytest
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
         f"ERROR `{called}` needs {missing} beside {alone}: copy it there, or install tam-agent\n"
@@ -76,7 +76,7 @@ def test_copied_alone_it_says_which_file_the_three_programs_need(
 
 
 def test_copied_alone_with_json_a_missing_file_is_an_envelope(alone: Path) -> None:
-    error = spawn("tick", "--json", script=alone).error
+    error = python("-S", alone, "tick", "--json", cwd=alone.parent).error
     assert error["code"] == "internal" and error["details"] == {"missing_file": "tam_tick.py"}
 
 
