@@ -16,6 +16,8 @@ The parts, each using only what stands above it:
     terminal     bytes to keys, lines to curses, and the terminal given back as it was
     threads      the watcher that looks at the store, and the crews that call it
     loop         requests, keys, signals and readings meet in one thread
+    host: …      the other side: `HostSession` keeps the rules of T as values, `TickHost` runs
+                 anyone's Tick by them, and what a Tick breaks is one row of the conformance rules
 """
 from __future__ import annotations
 
@@ -31,6 +33,7 @@ import queue
 import re
 import select
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -2665,6 +2668,2894 @@ def _answered(call: Call, store: tam.Tam) -> Answered:
 
 def _acted(command: Command, store: tam.Tam) -> Acted:
     return act(store, command)
+
+
+# ---- host: limits --------------------------------------------------------------------------------
+
+#: The protocol version that the host speaks (T §4.3).
+HOST_PROTOCOL = 3
+#: The largest integer of the wire (T §2.2): beyond it, JavaScript and others lose digits.
+HOST_MAX_INTEGER = 2**53 - 1
+#: Error codes by which a Tick says that the call had no effect (T §3.4).
+HOST_NOT_EXECUTED = (-32600, -32601, -32602, -32004)
+HOST_INVALID_PARAMS = -32602
+HOST_UNKNOWN_METHOD = -32601
+HOST_STALE_REVISION = -32004
+#: How much of an offending line a finding shows, in bytes: enough to recognise a print statement.
+HOST_HEAD = 120
+#: How much of the screen a failed start reports, in characters (T §4.2).
+HOST_SCREEN_EXCERPT = 256
+#: Bytes taken from a pipe or terminal at once: a Linux pipe holds this much.
+HOST_CHUNK = 65536
+#: What a Tick that has exited can still have in its pipe: the largest that Linux lets one have.
+HOST_PIPE_MOST = 1 << 20
+#: Remembered seqs of updates, to say how many were merged, and ids that were given up.
+HOST_REMEMBERED = 4096
+#: What a selector watches for: the values of selectors.EVENT_READ and EVENT_WRITE.
+HOST_READ, HOST_WRITE = 1, 2
+#: How often the host looks for the Tick's end where the system has no pidfd, in seconds.
+HOST_POLL = 0.02
+
+
+class HostLimits:
+    """The limits of T §3.5 and §4.2, each of which a test may lower.
+
+    Sizes are bytes of compact UTF-8 JSON, times are seconds, the terminal is in cells. `grace` is
+    how long a Tick may take to end after SIGTERM before SIGKILL; T §4.5 demands none.
+    """
+
+    in_flight = 8
+    line = tam.MAX_LINE
+    result = 8 * 1024 * 1024
+    state = 512 * 1024
+    descriptor = 512 * 1024
+    start = 10.0
+    call = 60.0
+    grace = 0.5
+    columns = 120
+    rows = 30
+
+    def __init__(self, **changes: float) -> None:
+        for name, value in changes.items():
+            if not hasattr(HostLimits, name):
+                raise TypeError(f"there is no limit {name}")
+            setattr(self, name, value)
+
+
+# ---- host: errors --------------------------------------------------------------------------------
+
+
+class HostError(tam.Internal):
+    """Something the host could not do.
+
+    `executed` is False where the call has certainly had no effect, None where it took effect or
+    may have (T §3.4, §7.3).
+    """
+
+    executed: bool | None = None
+
+
+class HostStartError(HostError):
+    """The Tick was not initialised (T §4.2).
+
+    Details: `outcome` ("init", "violation" or "exit"), `rule` (an id of HOST_RULES) and `screen`
+    (the first 256 characters of the Tick's screen).
+    """
+
+    executed = False
+
+
+class HostNotSent(HostError):
+    """The host did not send the call: unknown tool, unfit arguments, stale or not approved."""
+
+    executed = False
+
+
+class HostRefused(HostError):
+    """The Tick answered with an error. Details: `code`, `data`; `executed` follows the code."""
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.executed = False if details.get("code") in HOST_NOT_EXECUTED else None
+
+
+class HostBadAnswer(HostError):
+    """The answer breaks a rule that concerns this request only. Detail: `rule` (T §3.6)."""
+
+
+class HostTimeout(HostError):
+    """No answer in time: the outcome is unknown (T §7.3)."""
+
+
+class HostEnded(HostError):
+    """The session ended before an answer. Detail: `outcome`; unknown unless it was never sent."""
+
+    def __init__(self, message: str, **details: object) -> None:
+        super().__init__(message, **details)
+        self.executed = False if details.get("sent") is False else None
+
+
+# ---- host: values --------------------------------------------------------------------------------
+
+HOST_TIME = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
+HOST_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
+def host_integer(value: object) -> int | None:
+    """The value as an integer of T §2.2, or None where it is none.
+
+    True is no integer; 1.0 is one, since T's types are about values and not about spelling.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is not int or abs(value) > HOST_MAX_INTEGER:
+        return None
+    return value
+
+
+def host_uinteger(value: object) -> int | None:
+    """The value as an unsigned integer of T §2.2, or None where it is none."""
+    number = host_integer(value)
+    return None if number is None or number < 0 else number
+
+
+def _host_month_end(year: int, month: int) -> int:
+    """The number of days of a month."""
+    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 29 if leap else HOST_MONTH_DAYS[month - 1]
+
+
+def host_is_time(value: object) -> bool:
+    """Whether a value is an RFC 3339 time (T §2.2, §6.2).
+
+    A second 60 is one where, in UTC, it ends the last minute of a month: only there can a leap
+    second be, and which months had one is no matter of syntax.
+    """
+    match = HOST_TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return False
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    sign, zone_hour, zone_minute = match.group(7), int(match[8] or 0), int(match[9] or 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _host_month_end(year, month):
+        return False
+    if hour > 23 or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
+        return False
+    if second < 60:
+        return True
+    offset = (zone_hour * 60 + zone_minute) * (-1 if sign == "-" else 1)
+    days, minutes = divmod(hour * 60 + minute - offset, 1440)
+    utc_day = day + days
+    return minutes == 1439 and utc_day in (0, _host_month_end(year, month))
+
+
+def host_size(value: object) -> int | None:
+    """Bytes of a value's own re-encoding (T §3.5), or None where it has none (a lone surrogate)."""
+    try:
+        return len(tam.encode_json(value))
+    except tam.BadJSON:
+        return None
+
+
+def host_shown(value: object) -> str:
+    """A value of a Tick, in a few characters that are safe to show."""
+    return tam.printable(repr(value)[:60])
+
+
+def host_head(line: bytes) -> str:
+    """The start of a line, as text that still has to pass tam.printable."""
+    text = line[:HOST_HEAD].decode("utf-8", "backslashreplace")
+    return text + ("…" if len(line) > HOST_HEAD else "")
+
+
+# ---- host: the rules of messages -----------------------------------------------------------------
+
+#: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
+#: it ended the session (T §3.6).
+HostFinding = collections.namedtuple("HostFinding", "rule detail head fatal")
+
+HostProblem = tuple[str, str]
+
+
+def host_tools(descriptor: dict) -> list[dict]:
+    """The entries of a descriptor's catalogue that are objects, whatever else is wrong with it."""
+    tools = descriptor.get("tools")
+    return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+
+
+def _host_text(value: object) -> bool:
+    """Whether a value is a text that is more than white space."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def _host_check_kind(descriptor: dict) -> str | None:
+    if not _host_text(descriptor.get("kind")):
+        return "kind is missing, blank or no string"
+    return None
+
+
+def _host_check_title(descriptor: dict) -> str | None:
+    if not _host_text(descriptor.get("title")):
+        return "title is missing, blank or no string"
+    return None
+
+
+def _host_check_description(descriptor: dict) -> str | None:
+    if not isinstance(descriptor.get("description"), str):
+        return "description is missing or no string"
+    return None
+
+
+def _host_check_revision(descriptor: dict) -> str | None:
+    revision = descriptor.get("revision")
+    if not isinstance(revision, str) or revision == "":
+        return "revision is missing, empty or no string"
+    return None
+
+
+def _host_check_tools(descriptor: dict) -> str | None:
+    tools = descriptor.get("tools")
+    if not isinstance(tools, list):
+        return "tools is missing or no array"
+    for index, tool in enumerate(tools):
+        if not isinstance(tool, dict):
+            return f"/tools/{index} is no object"
+        if not isinstance(tool.get("description"), str):
+            return f"/tools/{index}/description is missing or no string"
+        if not isinstance(tool.get("mutates"), bool):
+            return f"/tools/{index}/mutates is missing or no boolean"
+    return None
+
+
+def _host_check_tool_names(descriptor: dict) -> str | None:
+    seen = set()
+    for index, tool in enumerate(host_tools(descriptor)):
+        name = tool.get("name")
+        if not _host_text(name):
+            return f"/tools/{index}/name is missing, blank or no string"
+        if name in seen:
+            return f"/tools/{index}/name {host_shown(name)} is there twice"
+        seen.add(name)
+    return None
+
+
+def _host_check_schemas(descriptor: dict) -> str | None:
+    for index, tool in enumerate(host_tools(descriptor)):
+        schema = tool.get("input_schema")
+        if not isinstance(schema, dict):
+            return f"/tools/{index}/input_schema is missing or no object"
+        try:
+            tam.check_schema(schema)
+        except tam.SchemaError as error:
+            pointer = error.details.get("pointer", "")
+            return f"/tools/{index}/input_schema{pointer} is no valid JSON Schema: {error.message}"
+    return None
+
+
+def _host_check_recover_with(descriptor: dict) -> str | None:
+    if "recover_with" not in descriptor:
+        return None
+    name = descriptor["recover_with"]
+    for tool in host_tools(descriptor):
+        if isinstance(name, str) and tool.get("name") == name:
+            queries = tool.get("mutates") is False
+            return None if queries else f"recover_with {host_shown(name)} mutates"
+    return f"recover_with {host_shown(name)} names no tool of the catalogue"
+
+
+def _host_check_series(descriptor: dict) -> str | None:
+    state = descriptor.get("state", {})
+    series = state.get("series", []) if isinstance(state, dict) else None
+    if not isinstance(series, list):
+        return "state is no object, or state.series no array"
+    seen = set()
+    for index, entry in enumerate(series):
+        path = entry.get("path") if isinstance(entry, dict) else None
+        if not isinstance(path, str) or not re.fullmatch(r"(/([^~/]|~[01])*)*", path, re.DOTALL):
+            return f"/state/series/{index}/path is no JSON Pointer"
+        if entry.get("newest") not in ("first", "last"):
+            return f'/state/series/{index}/newest is neither "first" nor "last"'
+        if path in seen:
+            return f"/state/series/{index}/path {host_shown(path)} is there twice"
+        seen.add(path)
+    return None
+
+
+#: What a describe result must satisfy (T §5.2, §5.3): rule id, and a function that names what is
+#: wrong with a descriptor or returns None.
+HOST_DESCRIPTOR_RULES = (
+    ("describe.kind", _host_check_kind),
+    ("describe.title", _host_check_title),
+    ("describe.description", _host_check_description),
+    ("describe.revision", _host_check_revision),
+    ("describe.tools", _host_check_tools),
+    ("describe.tool-names", _host_check_tool_names),
+    ("describe.schemas", _host_check_schemas),
+    ("describe.recover-with", _host_check_recover_with),
+    ("describe.series", _host_check_series),
+)
+
+
+def host_descriptor_problems(descriptor: object, limit: int) -> list[HostProblem]:
+    """Everything that is wrong with a describe result of at most `limit` bytes (T §5.3)."""
+    if not isinstance(descriptor, dict):
+        return [("describe.object", "the result is no object")]
+    protocol = descriptor.get("protocol")
+    if host_integer(protocol) != HOST_PROTOCOL:
+        return [("describe.protocol", f"unsupported Tick protocol version {host_shown(protocol)}; "
+                                      f"this host speaks Tick protocol {HOST_PROTOCOL}")]
+    size = host_size(descriptor)
+    if size is None:
+        return [("wire.unicode", "the descriptor has a lone surrogate")]
+    if size > limit:
+        return [("describe.size", f"the descriptor has {size:,} bytes, more than {limit:,}")]
+    found = ((rule, check(descriptor)) for rule, check in HOST_DESCRIPTOR_RULES)
+    return [(rule, problem) for rule, problem in found if problem is not None]
+
+
+def host_catalogue(descriptor: dict) -> dict[str, tuple]:
+    """What a revision names (T §5.5): per tool its description, schema and `mutates`."""
+    return {tool["name"]: (tool["description"], tam.encode_json(tool["input_schema"]),
+                           tool["mutates"]) for tool in host_tools(descriptor)}
+
+
+def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | None:
+    """What is wrong with a TickState of a read or an update, apart from the order of seqs.
+
+    `kind` is "read" (T §6.2) or "update" (T §8.2); `limit` is in bytes. The answer is a rule id
+    and a sentence, or None.
+    """
+    if not isinstance(state, dict):
+        return f"{kind}.object", "the state is no object"
+    if host_uinteger(state.get("seq")) is None:
+        return f"{kind}.seq", f"seq is {host_shown(state.get('seq'))}, no integer of 0 to 2^53-1"
+    if "data" not in state or (kind == "update" and state["data"] is None):
+        return f"{kind}.data", "data is missing" if "data" not in state else "data is null"
+    if "at" in state and not host_is_time(state["at"]):
+        return f"{kind}.at", f"at is {host_shown(state['at'])}, no RFC 3339 time"
+    size = host_size(state)
+    if size is None:
+        return "wire.unicode", "the state has a lone surrogate"
+    if size > limit:
+        return f"{kind}.size", f"the state has {size:,} bytes, more than {limit:,}"
+    return None
+
+
+def host_unfit(tool: dict, args: object) -> str:
+    """Why arguments do not fit a tool's schema, in one sentence; "" where they do (T §7.2)."""
+    if not isinstance(args, dict):
+        return "args must be an object"
+    try:
+        unfit = tam.violations(tool["input_schema"], args)
+    except tam.SchemaError as error:
+        return f"they cannot be checked: {error.message}"
+    return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
+
+
+HOST_DESCRIPTOR_FIELDS = frozenset(
+    ("protocol", "kind", "title", "description", "revision", "tools", "recover_with", "state"))
+HOST_TOOL_FIELDS = frozenset(("name", "description", "input_schema", "mutates"))
+HOST_STATE_FIELDS = frozenset(("seq", "data", "at"))
+
+
+def host_unknown_fields(descriptor: dict) -> int:
+    """How many fields of a descriptor and its tools T does not know; they are ignored (T §4.3)."""
+    unknown = len(descriptor.keys() - HOST_DESCRIPTOR_FIELDS)
+    return unknown + sum(len(tool.keys() - HOST_TOOL_FIELDS) for tool in host_tools(descriptor))
+
+
+# ---- host: the session ---------------------------------------------------------------------------
+
+#: How a request came out. `kind` is "result" (value), "error" (code, message, data), "bad" (the
+#: rule in value), "timeout", "ended" or "unsent"; `message` is a sentence in all but the first.
+HostReply = collections.namedtuple("HostReply", "kind value code message data",
+                                   defaults=(None, None, "", None))
+#: What happened: kind "update" (value: the state), "reply" (the HostRequest), "finding" (the
+#: HostFinding), "end" (the HostEnd) or, where the session traces, "line" (the bytes).
+HostEvent = collections.namedtuple("HostEvent", "kind value")
+#: How a session ended: "closed" by the host, "violation", "exit" or "fault" (of the host itself).
+HostEnd = collections.namedtuple("HostEnd", "kind reason")
+
+
+class HostRequest:
+    """A request on its way. Times are of the session's clock, in seconds; None: not yet.
+
+    `settled` is for who runs the session: the reply is there and what came with it was told.
+    """
+
+    __slots__ = ("id", "method", "frame", "timeout", "sent_at", "answered_at", "floor", "reply",
+                 "settled")
+
+    def __init__(self, number: int, method: str, params: dict, timeout: float) -> None:
+        self.id = number
+        self.method = method
+        self.frame = tam.encode_json(
+            {"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + b"\n"
+        self.timeout = timeout
+        self.sent_at: float | None = None
+        self.answered_at: float | None = None
+        self.floor = 0
+        self.reply: HostReply | None = None
+        self.settled = False
+
+
+class HostSession:
+    """The host's side of one protocol session, without input or output.
+
+    Feed it what the Tick wrote, and the time; it answers with events, and keeps what is to be
+    written for `take_output`. No input makes it raise. Memory is bounded by the limits of T §3.5:
+    one unfinished line, the requests in flight, the newest state and one finding per rule.
+    """
+
+    def __init__(self, limits: HostLimits | None = None,
+                 wall: Callable[[], float] = time.time, traces: bool = False) -> None:
+        """`wall` gives unix seconds: an `at` for states that have none (T §6.2). A session that
+        `traces` has an event for every line it gets."""
+        self.limits = limits or HostLimits()
+        self.descriptor: dict | None = None
+        self.unchecked: dict[str, list[str]] = {}
+        self.state: dict | None = None
+        self.update: dict | None = None
+        self.ended: HostEnd | None = None
+        self.findings: dict[str, HostFinding] = {}
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.update_seqs: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
+        self.in_flight: dict[int, HostRequest] = {}
+        self._wall, self._traces = wall, traces
+        self._lines = tam.Lines(int(self.limits.line))
+        self._unfinished = 0
+        self._waiting: collections.deque[HostRequest] = collections.deque()
+        self._given_up: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
+        self._last_id = 0
+        self._last_read = 0
+        self._last_update = -1
+        self._output: list[bytes] = []
+        self._events: list[HostEvent] = []
+
+    # What the host asks of it.
+
+    def request(self, method: str, params: dict, timeout: float, now: float) -> HostRequest:
+        """Queue a request. `timeout` seconds run from when it is sent, which can be later (T §3.3).
+
+        Raises tam.BadJSON where params cannot be encoded, HostNotSent where the line is too long.
+        """
+        request = HostRequest(self._last_id + 1, method, params, timeout)
+        if len(request.frame) > self.limits.line:
+            raise HostNotSent(f"the request has {len(request.frame):,} bytes, more than "
+                              f"{self.limits.line:,}")
+        self._last_id = request.id
+        if self.ended is not None:
+            request.reply = HostReply("unsent", message=self.ended.reason)
+            request.settled = True
+            return request
+        self._waiting.append(request)
+        self._send_waiting(now)
+        return request
+
+    def write(self, line: bytes) -> None:
+        """Queue a line that is no request. A host sends none (T §3.2); a check may."""
+        if self.ended is None:
+            self._output.append(line + b"\n")
+
+    def take_output(self) -> list[bytes]:
+        """The lines to be written to the Tick's standard input since the last time."""
+        output, self._output = self._output, []
+        return output
+
+    def receive(self, data: bytes, now: float) -> list[HostEvent]:
+        """Take bytes of the Tick's standard output, in pieces of any size."""
+        if self.ended is not None:
+            return []
+        for line in self._lines.feed(data):
+            if self.ended is None:
+                self._line(line, now)
+        end = data.rfind(b"\n")
+        self._unfinished = self._unfinished + len(data) if end < 0 else len(data) - end - 1
+        if self.ended is None and self._unfinished > self.limits.line + 1:  # a \r may be the last
+            self._too_long(self._lines.rest)
+        return self._take_events()
+
+    def end_of_output(self, reason: str) -> list[HostEvent]:
+        """The Tick has closed its output or exited; `reason` says which (T §3.6, §4.5)."""
+        rest = self._lines.rest
+        if self.ended is None and rest:
+            self._violation("wire.newline", "the output ended in the middle of a line", rest)
+        return self.end("exit", reason)
+
+    def end(self, kind: str, reason: str) -> list[HostEvent]:
+        """End the session, once: requests in flight are unknown, waiting ones not executed."""
+        if self.ended is None:
+            self._finish(kind, reason)
+        return self._take_events()
+
+    def expire(self, now: float) -> list[HostEvent]:
+        """Give up the requests whose time has run out; their late answers are dropped (T §7.3)."""
+        for request in list(self.in_flight.values()):
+            if now >= request.sent_at + request.timeout:
+                self._given_up.append(request.id)
+                message = f"no answer to {request.method} in {request.timeout:g} s"
+                self._resolve(request, HostReply("timeout", message=message), now)
+        self._send_waiting(now)
+        return self._take_events()
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do, on the session's clock; None: never."""
+        return min((request.sent_at + request.timeout for request in self.in_flight.values()),
+                   default=None)
+
+    # What comes in.
+
+    def _take_events(self) -> list[HostEvent]:
+        events, self._events = self._events, []
+        return events
+
+    def _find(self, rule: str, detail: str, line: bytes, fatal: bool = False) -> None:
+        """Note a broken rule; the first of each is kept, all are counted."""
+        finding = HostFinding(rule, detail, host_head(line), fatal)
+        self.counts[rule] += 1
+        self.findings.setdefault(rule, finding)
+        self._events.append(HostEvent("finding", finding))
+
+    def _violation(self, rule: str, detail: str, line: bytes) -> None:
+        """End the session by T §3.6."""
+        self._find(rule, detail, line, fatal=True)
+        self._finish("violation", f"{rule}: {detail}: {host_head(line)!r}")
+
+    def _finish(self, kind: str, reason: str) -> None:
+        self.ended = HostEnd(kind, reason)
+        for request in list(self.in_flight.values()):
+            self._resolve(request, HostReply("ended", message=reason), None)
+        for request in self._waiting:
+            request.reply = HostReply("unsent", message=reason)
+            self._events.append(HostEvent("reply", request))
+        self._waiting.clear()
+        self._output.clear()
+        self._events.append(HostEvent("end", self.ended))
+
+    def _too_long(self, line: bytes) -> None:
+        self._violation("wire.line-size", f"a line is longer than {self.limits.line:,} bytes", line)
+
+    def _line(self, line: bytes, now: float) -> None:
+        """One whole line: the first three rules of T §3.6."""
+        self.counts["lines"] += 1
+        if self._traces:
+            self._events.append(HostEvent("line", line))
+        if isinstance(line, tam.Overlong):
+            self._too_long(line)
+            return
+        try:
+            message = tam.parse_json(line)
+        except tam.BadJSON as error:
+            self._violation("wire.json", f"a line is no JSON ({error.message})", line)
+            return
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            self._violation("wire.jsonrpc", 'a message is no object with "jsonrpc": "2.0"', line)
+            return
+        self._message(message, line, now)
+
+    def _message(self, message: dict, line: bytes, now: float) -> None:
+        """Tell responses, notifications and what a Tick must not send apart (T §3.2)."""
+        number = host_integer(message.get("id"))
+        answers = "result" in message or "error" in message
+        if isinstance(message.get("method"), str):
+            if "id" not in message:
+                self._notification(message, line)
+                return
+            name = host_shown(message["method"])
+            self._find("message.request", f"a request {name} from the Tick", line)
+            if number is None or not answers:
+                return
+        if number is not None:
+            self._response(number, message, line, now)
+        elif answers and message.get("id", 0) is None:
+            self._violation("answer.null-id", "a response with the id null", line)
+        else:
+            self._violation("wire.kind", "a message has neither an integer id nor a method", line)
+
+    def _notification(self, message: dict, line: bytes) -> None:
+        """An update, or something that is ignored and counted (T §3.2)."""
+        if message["method"] == "tick/update":
+            self._update(message.get("params"), line)
+            return
+        self._find("message.notification", f"a notification {host_shown(message['method'])}", line)
+
+    def _update(self, params: object, line: bytes) -> None:
+        """Take an update, or end the session over it (T §8.2)."""
+        problem = host_state_problem(params, "update", int(self.limits.state))
+        seq = host_uinteger(params.get("seq")) if isinstance(params, dict) else None
+        if problem is None and seq <= self._last_update:
+            problem = "update.seq", f"seq {seq} follows seq {self._last_update}"
+        if problem is not None:
+            self._violation(*problem, line)
+            return
+        self._last_update = seq
+        self.counts["updates"] += 1
+        self.update_seqs.append(seq)
+        self.update = self._stamped(params, seq)
+        self._keep(self.update)
+        self._events.append(HostEvent("update", self.update))
+
+    def _keep(self, state: dict) -> None:
+        """Keep the newest state; an update beside a read can be older than its result (T §6.3)."""
+        if self.state is None or state["seq"] >= self.state["seq"]:
+            self.state = state
+
+    def _stamped(self, state: dict, seq: int) -> dict:
+        """A checked state with the fields that T knows, and the time of receipt as its default."""
+        self.counts["unknown fields"] += len(state.keys() - HOST_STATE_FIELDS)
+        received = state["at"] if "at" in state else tam.iso_time(int(self._wall()))
+        return {"seq": seq, "data": state["data"], "at": received}
+
+    def _response(self, number: int, message: dict, line: bytes, now: float) -> None:
+        """An answer to a request in flight, or one that is dropped (T §3.2, §3.6)."""
+        request = self.in_flight.get(number)
+        if request is None:
+            self._stray(number, line)
+            return
+        self.counts["answers"] += 1
+        problem = self._judge(request, message)
+        if problem is not None:
+            self._find(*problem, line)
+            rule, detail = problem
+            reply = HostReply("bad", value=rule, message=detail)
+        elif "error" in message:
+            error = message["error"]
+            reply = HostReply("error", None, host_integer(error["code"]), error["message"],
+                              error.get("data"))
+        else:
+            reply = HostReply("result", message["result"])
+        self._resolve(request, reply, now)
+        self._send_waiting(now)
+
+    def _stray(self, number: int, line: bytes) -> None:
+        """An answer that belongs to no request in flight is dropped (T §3.6)."""
+        self.counts["dropped answers"] += 1
+        if number in self._given_up:
+            self._given_up.remove(number)
+        elif 1 <= number <= self._last_id:
+            self._find("answer.once", f"a second answer to request {number}", line)
+        else:
+            self._find("answer.id", f"an answer to {number}, which no request has", line)
+
+    def _judge(self, request: HostRequest, message: dict) -> HostProblem | None:
+        """Take an answer, or say why it fails its request: its shape, its size, its content."""
+        if ("result" in message) == ("error" in message):
+            both = "both" if "result" in message else "neither"
+            return "answer.shape", f"the answer to {request.method} has {both} of result and error"
+        if "error" in message:
+            return self._problem_of_error(message["error"])
+        if request.method == "tick/describe":
+            return self._accept_descriptor(message["result"])
+        if request.method == "tick/read":
+            return self._accept_read(request, message["result"])
+        size = host_size(message["result"])
+        if size is None:
+            return "wire.unicode", "the result has a lone surrogate"
+        if size > self.limits.result:
+            return "answer.size", f"the result has {size:,} bytes, more than {self.limits.result:,}"
+        return None
+
+    def _problem_of_error(self, error: object) -> HostProblem | None:
+        if (not isinstance(error, dict) or host_integer(error.get("code")) is None
+                or not isinstance(error.get("message"), str)):
+            return "answer.error", "the error is no object with an integer code and a message"
+        if host_size(error) is None:
+            return "wire.unicode", "the error has a lone surrogate"
+        return None
+
+    def _accept_descriptor(self, result: object) -> HostProblem | None:
+        """Take a describe result as the catalogue, unless something is wrong with it (T §5.3)."""
+        problems = host_descriptor_problems(result, int(self.limits.descriptor))
+        for rule, detail in problems[1:]:
+            self._find(rule, detail, b"")
+        if problems:
+            return problems[0]
+        known = self.descriptor
+        if known is not None and known["revision"] == result["revision"]:
+            if host_catalogue(known) != host_catalogue(result):
+                return "describe.new-revision", "the catalogue changed and its revision did not"
+        self.descriptor = result
+        self.counts["describes"] += 1
+        self.counts["unknown fields"] += host_unknown_fields(result)
+        words = ((tool["name"], tam.unchecked_words(tool["input_schema"]))
+                 for tool in host_tools(result))
+        self.unchecked = {name: found for name, found in words if found}
+        return None
+
+    def _accept_read(self, request: HostRequest, result: object) -> HostProblem | None:
+        """Take a read result, unless it is unfit or older than the floor of T §6.3."""
+        problem = host_state_problem(result, "read", int(self.limits.state))
+        if problem is not None:
+            return problem
+        seq = host_uinteger(result["seq"])
+        if seq < request.floor:
+            return "read.floor", f"seq {seq} is below {request.floor}, which the host had seen"
+        self._last_read = seq
+        self.counts["reads"] += 1
+        self._keep(self._stamped(result, seq))
+        return None
+
+    # Requests.
+
+    def _send_waiting(self, now: float) -> None:
+        """Send what waits, up to the limit of T §3.3; note the floor of each read."""
+        while self._waiting and len(self.in_flight) < self.limits.in_flight:
+            request = self._waiting.popleft()
+            request.sent_at = now
+            request.floor = max(self._last_read, self._last_update)
+            self.in_flight[request.id] = request
+            self._output.append(request.frame)
+
+    def _resolve(self, request: HostRequest, reply: HostReply, now: float | None) -> None:
+        del self.in_flight[request.id]
+        request.reply = reply
+        request.answered_at = now
+        self._events.append(HostEvent("reply", request))
+
+
+# ---- host: the screen ----------------------------------------------------------------------------
+
+HOST_TOKEN = re.compile(
+    r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
+    r"|\x1b\[(?P<private>[<-?]*)(?P<params>[0-9:;]*)(?P<between>[ -/]*)(?P<final>[@-~])"
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
+    r"|\x1b(?P<shift>[ #%()*+./-])(?P<set>[^\x1b])"
+    r"|\x1b(?P<escape>[^\x00-\x1f #%()*+./\[\]PX^_-])"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])")
+#: The start of an escape sequence whose rest may still come.
+HOST_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ #%()*+./-])?")
+#: How long an escape sequence may be, in characters; a longer one is shown as text.
+HOST_ESCAPE_MOST = 4096
+#: The line drawing set that terminfo's acsc speaks of.
+HOST_GRAPHICS = str.maketrans("`afghjklmnopqrstuvwxyz{|}~+,-.0",
+                              "◆▒°±▒┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·→←↑↓█")
+#: How many characters a cell may gather: a letter and its marks, not a flood of them.
+HOST_CELL_MOST = 12
+
+
+class HostScreen:
+    """What a terminal of the kind xterm-256color shows, as a list of lines; colours are ignored.
+
+    It knows what curses sends for that terminal: cursor moves, erasing, insertion and deletion,
+    scroll regions, the alternate screen, line drawing and wide characters. Rows and columns count
+    from 0. A cell is a character with its combining marks; the right half of a wide one is "".
+    """
+
+    def __init__(self, columns: int = 120, rows: int = 30) -> None:
+        self.columns, self.rows = columns, rows
+        #: What the terminal answers, to be typed to the program (status and cursor reports).
+        self.replies = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pending = ""
+        self._reset([])
+
+    @property
+    def display(self) -> list[str]:
+        """The rows from the top, each as wide as the screen."""
+        return ["".join(line) for line in self._lines]
+
+    def feed(self, data: bytes) -> None:
+        """Take what the program wrote, in pieces of any size."""
+        text = self._pending + self._decoder.decode(data)
+        self._pending = ""
+        position = 0
+        while position < len(text):
+            match = HOST_TOKEN.match(text, position)
+            if match is not None:
+                self._token(match)
+                position = match.end()
+                continue
+            start = HOST_UNFINISHED.match(text, position)
+            if start and start.end() == len(text) and len(text) - position < HOST_ESCAPE_MOST:
+                self._pending = text[position:]
+                return
+            position += 1
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Take another size, in cells: lines are cut or filled, and the cursor stays on."""
+        surplus = max(0, min(len(self._lines) - rows, self._row - rows + 1))
+        self.columns, self.rows = columns, rows
+        self._lines = self._fitted(self._lines[surplus:])
+        if self._behind is not None:
+            self._behind = self._fitted(self._behind)
+        self._top, self._bottom = 0, rows - 1
+        self._move(self._row - surplus, self._column)
+
+    # State.
+
+    def _reset(self, params: list[int]) -> None:
+        """RIS: the state of a terminal that was just switched on."""
+        self._lines = [self._blank_line() for _ in range(self.rows)]
+        self._behind: list[list[str]] | None = None
+        self._row = self._column = 0
+        self._saved = (0, 0)
+        self._top, self._bottom = 0, self.rows - 1
+        self._wraps, self._inserts, self._from_top = True, False, False
+        self._sets, self._shifted = ["B", "B"], 0
+        self._last = " "
+
+    def _blank_line(self) -> list[str]:
+        return [" "] * self.columns
+
+    def _fitted(self, lines: list[list[str]]) -> list[list[str]]:
+        """Lines in the present size."""
+        for line in lines[:self.rows]:
+            self._heal(line, self.columns)
+            del line[self.columns:]
+            line.extend([" "] * (self.columns - len(line)))
+        missing = max(0, self.rows - len(lines))
+        return lines[:self.rows] + [self._blank_line() for _ in range(missing)]
+
+    def _move(self, row: int, column: int) -> None:
+        """Put the cursor somewhere on the screen."""
+        self._row = max(0, min(row, self.rows - 1))
+        self._column = max(0, min(column, self.columns - 1))
+
+    @staticmethod
+    def _heal(line: list[str], column: int) -> None:
+        """Replace a wide character that an edge at `column` would cut in half."""
+        if 0 < column < len(line) and line[column] == "":
+            line[column - 1] = line[column] = " "
+
+    # Tokens.
+
+    def _token(self, match: re.Match[str]) -> None:
+        kind = match.lastgroup
+        if kind == "text":
+            self._text(match["text"])
+        elif kind == "control":
+            self._control(match["control"])
+        elif kind == "escape":
+            HOST_ESCAPES.get(match["escape"], HostScreen._nothing)(self, [])
+        elif kind == "set":
+            self._select_set(match["shift"], match["set"])
+        elif kind == "final":
+            words = match["params"].replace(":", ";").split(";")
+            params = [int(word[:6] or 0) for word in words[:32]]
+            name = match["private"] + match["between"] + match["final"]
+            HOST_SEQUENCES.get(name, HostScreen._nothing)(self, params)
+
+    def _nothing(self, params: list[int]) -> None:
+        """What this terminal ignores: colours, titles, keyboards, mice."""
+
+    def _control(self, char: str) -> None:
+        if char == "\r":
+            self._column = 0
+        elif char in "\n\v\f\x84":
+            self._index([])
+        elif char == "\x85":
+            self._next_line([])
+        elif char == "\b":
+            self._move(self._row, min(self._column, self.columns - 1) - 1)
+        elif char == "\t":
+            self._move(self._row, (self._column // 8 + 1) * 8)
+        elif char in "\x0e\x0f":
+            self._shifted = 1 if char == "\x0e" else 0
+
+    def _select_set(self, shift: str, name: str) -> None:
+        if shift in "()":
+            self._sets["()".index(shift)] = name
+        elif shift == "#" and name == "8":
+            self._lines = [["E"] * self.columns for _ in range(self.rows)]
+
+    # Writing.
+
+    def _text(self, text: str) -> None:
+        """Write printable characters at the cursor."""
+        if self._sets[self._shifted] == "0":
+            text = text.translate(HOST_GRAPHICS)
+        if not text.isascii() or self._inserts or not self._wraps:
+            for char in text:
+                self._put(char, 1 if char.isascii() else tam.cell_width(char))
+            return
+        while text:
+            if self._column >= self.columns:
+                self._next_line([])
+            part = text[:self.columns - self._column]
+            self._place(list(part))
+            text = text[len(part):]
+            self._last = part[-1]
+
+    def _put(self, char: str, width: int) -> None:
+        """Write one character of 0, 1 or 2 cells."""
+        if width == 0 or char == "\u200d":
+            self._join(char)
+            return
+        if self._column + width > self.columns:
+            if self._wraps:
+                self._next_line([])
+            self._column = max(0, min(self._column, self.columns - width))
+        if self._inserts:
+            self._insert_cells([width])
+        self._last = char
+        self._place([char, ""][:width] if self.columns > 1 else [char])
+
+    def _join(self, mark: str) -> None:
+        """Add a combining mark to the character before the cursor."""
+        line = self._lines[self._row]
+        column = min(self._column, self.columns) - 1
+        if column > 0 and line[column] == "":
+            column -= 1
+        if column >= 0 and len(line[column]) < HOST_CELL_MOST:
+            line[column] += mark
+
+    def _place(self, cells: list[str]) -> None:
+        """Overwrite cells from the cursor on; they fit into the line."""
+        line, end = self._lines[self._row], self._column + len(cells)
+        self._heal(line, self._column)
+        self._heal(line, end)
+        line[self._column:end] = cells
+        self._column = end
+
+    def _repeat(self, params: list[int]) -> None:
+        count = min(_host_count(params), self.columns * self.rows)
+        for _ in range(count):
+            self._put(self._last, tam.cell_width(self._last))
+
+    # Moving.
+
+    def _index(self, params: list[int]) -> None:
+        """Down one row; at the bottom margin the region scrolls."""
+        if self._row == self._bottom:
+            self._scroll(1)
+        elif self._row < self.rows - 1:
+            self._row += 1
+
+    def _reverse_index(self, params: list[int]) -> None:
+        if self._row == self._top:
+            self._scroll(-1)
+        elif self._row > 0:
+            self._row -= 1
+
+    def _next_line(self, params: list[int]) -> None:
+        self._column = 0
+        self._index([])
+
+    def _up(self, params: list[int]) -> None:
+        edge = self._top if self._row >= self._top else 0
+        self._move(max(edge, self._row - _host_count(params)), self._column)
+
+    def _down(self, params: list[int]) -> None:
+        edge = self._bottom if self._row <= self._bottom else self.rows - 1
+        self._move(min(edge, self._row + _host_count(params)), self._column)
+
+    def _right(self, params: list[int]) -> None:
+        self._move(self._row, self._column + _host_count(params))
+
+    def _left(self, params: list[int]) -> None:
+        self._move(self._row, min(self._column, self.columns - 1) - _host_count(params))
+
+    def _lines_down(self, params: list[int]) -> None:
+        self._down(params)
+        self._column = 0
+
+    def _lines_up(self, params: list[int]) -> None:
+        self._up(params)
+        self._column = 0
+
+    def _to_column(self, params: list[int]) -> None:
+        self._move(self._row, _host_count(params) - 1)
+
+    def _to_row(self, params: list[int]) -> None:
+        self._to([_host_count(params), self._column + 1])
+
+    def _to(self, params: list[int]) -> None:
+        """To a row and column that count from 1, within the region in origin mode."""
+        row, column = _host_count(params) - 1, _host_count(params[1:]) - 1
+        if self._from_top:
+            row = min(row + self._top, self._bottom)
+        self._move(row, column)
+
+    def _tabs(self, params: list[int]) -> None:
+        self._move(self._row, (self._column // 8 + _host_count(params)) * 8)
+
+    def _back_tabs(self, params: list[int]) -> None:
+        column = min(self._column, self.columns - 1)
+        self._move(self._row, ((column + 7) // 8 - _host_count(params)) * 8)
+
+    def _save(self, params: list[int]) -> None:
+        self._saved = (self._row, self._column)
+
+    def _restore(self, params: list[int]) -> None:
+        self._move(*self._saved)
+
+    # Erasing, inserting, deleting, scrolling.
+
+    def _blank(self, row: int, start: int, end: int) -> None:
+        line = self._lines[row]
+        self._heal(line, start)
+        self._heal(line, end)
+        line[start:end] = [" "] * (min(end, self.columns) - start)
+
+    def _erase_line(self, params: list[int]) -> None:
+        column = min(self._column, self.columns - 1)
+        start = 0 if params[0] in (1, 2) else column
+        self._blank(self._row, start, column + 1 if params[0] == 1 else self.columns)
+
+    def _erase_screen(self, params: list[int]) -> None:
+        if params[0] in (0, 1):
+            self._erase_line(params)
+        rows = {0: range(self._row + 1, self.rows), 1: range(self._row), 2: range(self.rows)}
+        for row in rows.get(params[0], ()):
+            self._lines[row] = self._blank_line()
+
+    def _erase_cells(self, params: list[int]) -> None:
+        column = min(self._column, self.columns - 1)
+        self._blank(self._row, column, min(column + _host_count(params), self.columns))
+
+    def _insert_cells(self, params: list[int]) -> None:
+        line, column = self._lines[self._row], min(self._column, self.columns - 1)
+        self._heal(line, column)
+        line[column:column] = [" "] * min(_host_count(params), self.columns - column)
+        self._heal(line, self.columns)
+        del line[self.columns:]
+
+    def _delete_cells(self, params: list[int]) -> None:
+        line, column = self._lines[self._row], min(self._column, self.columns - 1)
+        end = min(column + _host_count(params), self.columns)
+        self._heal(line, column)
+        self._heal(line, end)
+        del line[column:end]
+        line.extend([" "] * (self.columns - len(line)))
+
+    def _insert_lines(self, params: list[int]) -> None:
+        if self._top <= self._row <= self._bottom:
+            self._scroll(-_host_count(params), self._row)
+
+    def _delete_lines(self, params: list[int]) -> None:
+        if self._top <= self._row <= self._bottom:
+            self._scroll(_host_count(params), self._row)
+
+    def _scroll_up(self, params: list[int]) -> None:
+        self._scroll(_host_count(params))
+
+    def _scroll_down(self, params: list[int]) -> None:
+        self._scroll(-_host_count(params))
+
+    def _scroll(self, count: int, top: int | None = None) -> None:
+        """Move the region's lines up by `count`, or down where it is negative."""
+        first, last = self._top if top is None else top, self._bottom
+        gap, back = (last, first) if count > 0 else (first, last)
+        for _ in range(min(abs(count), last - first + 1)):
+            del self._lines[back]
+            self._lines.insert(gap, self._blank_line())
+
+    def _region(self, params: list[int]) -> None:
+        top, bottom = _host_count(params) - 1, (params[1:] or [0])[0] or self.rows
+        if top < min(bottom, self.rows) - 1:
+            self._top, self._bottom = top, min(bottom, self.rows) - 1
+            self._to([1, 1])
+
+    # Modes and reports.
+
+    def _set_mode(self, params: list[int]) -> None:
+        self._inserts = self._inserts or 4 in params
+
+    def _reset_mode(self, params: list[int]) -> None:
+        self._inserts = self._inserts and 4 not in params
+
+    def _set_private(self, params: list[int]) -> None:
+        self._private(params, True)
+
+    def _reset_private(self, params: list[int]) -> None:
+        self._private(params, False)
+
+    def _private(self, params: list[int], on: bool) -> None:
+        for mode in params:
+            if mode == 6:
+                self._from_top = on
+                self._to([1, 1])
+            elif mode == 7:
+                self._wraps = on
+            elif mode in (47, 1047, 1049):
+                self._switch(on, mode == 1049)
+            elif mode == 1048:
+                (self._save if on else self._restore)([])
+
+    def _switch(self, alternate: bool, cursor: bool) -> None:
+        """Go to the alternate screen, blank, or back to the one behind it."""
+        if alternate and self._behind is None:
+            if cursor:
+                self._save([])
+            self._behind = self._lines
+            self._lines = [self._blank_line() for _ in range(self.rows)]
+        elif not alternate and self._behind is not None:
+            self._lines, self._behind = self._behind, None
+            if cursor:
+                self._restore([])
+
+    def _report(self, params: list[int]) -> None:
+        """Answer a status or cursor report; more than a screenful of answers is dropped."""
+        if len(self.replies) > HOST_ESCAPE_MOST:
+            return
+        if params[0] == 5:
+            self.replies += b"\x1b[0n"
+        elif params[0] == 6:
+            column = min(self._column, self.columns - 1)
+            self.replies += b"\x1b[%d;%dR" % (self._row + 1, column + 1)
+
+    def _attributes(self, params: list[int]) -> None:
+        if len(self.replies) <= HOST_ESCAPE_MOST:
+            self.replies += b"\x1b[?1;2c"
+
+    def _soft_reset(self, params: list[int]) -> None:
+        self._top, self._bottom = 0, self.rows - 1
+        self._wraps, self._inserts, self._from_top = True, False, False
+        self._sets, self._shifted = ["B", "B"], 0
+
+
+def _host_count(params: list[int]) -> int:
+    """The first parameter of a sequence, whose default and least is 1."""
+    return max(1, params[0] if params else 1)
+
+
+HOST_ESCAPES = {
+    "7": HostScreen._save, "8": HostScreen._restore, "D": HostScreen._index,
+    "E": HostScreen._next_line, "M": HostScreen._reverse_index, "c": HostScreen._reset,
+}
+HOST_SEQUENCES = {
+    "@": HostScreen._insert_cells, "A": HostScreen._up, "B": HostScreen._down,
+    "C": HostScreen._right, "D": HostScreen._left, "E": HostScreen._lines_down,
+    "F": HostScreen._lines_up, "G": HostScreen._to_column, "H": HostScreen._to,
+    "I": HostScreen._tabs, "J": HostScreen._erase_screen, "K": HostScreen._erase_line,
+    "L": HostScreen._insert_lines, "M": HostScreen._delete_lines, "P": HostScreen._delete_cells,
+    "S": HostScreen._scroll_up, "T": HostScreen._scroll_down, "X": HostScreen._erase_cells,
+    "Z": HostScreen._back_tabs, "`": HostScreen._to_column, "a": HostScreen._right,
+    "b": HostScreen._repeat, "c": HostScreen._attributes, "d": HostScreen._to_row,
+    "e": HostScreen._down, "f": HostScreen._to, "h": HostScreen._set_mode,
+    "l": HostScreen._reset_mode, "n": HostScreen._report, "r": HostScreen._region,
+    "s": HostScreen._save, "u": HostScreen._restore, "?h": HostScreen._set_private,
+    "?l": HostScreen._reset_private, "!p": HostScreen._soft_reset,
+}
+
+
+# ---- host: the process ---------------------------------------------------------------------------
+
+#: Run in a fresh interpreter, which becomes the Tick: takes the controlling terminal and execs.
+#: A fork of the host itself would do it without a second start of Python (some 15 ms), but a fork
+#: copies the locks of the other threads, subprocess's preexec_fn included, and can hang; and
+#: posix_spawn can neither set the directory nor, everywhere, the controlling terminal. Python
+#: ignores SIGPIPE and may set LC_CTYPE, which the Tick must not inherit.
+HOST_LAUNCHER = """\
+import fcntl, os, signal, sys, termios
+terminal, report, locale = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+for descriptor in (terminal, report):
+    os.set_inheritable(descriptor, False)
+if locale:
+    os.environ["LC_CTYPE"] = locale
+else:
+    os.environ.pop("LC_CTYPE", None)
+for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+try:
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    os.execv(sys.argv[4], sys.argv[4:])
+except OSError as error:
+    os.write(report, str(error).encode("utf-8", "backslashreplace"))
+"""
+
+
+def host_environment(env: dict[str, str]) -> dict[str, str]:
+    """The Tick's environment (T §4.1): a fresh instance id, the terminal's name, and no other
+    TICKLOOP_ variable. LINES and COLUMNS go, since the terminal has a size of its own."""
+    import secrets
+
+    kept = {name: value for name, value in env.items()
+            if not name.startswith("TICKLOOP_") and name not in ("LINES", "COLUMNS")}
+    return kept | {"TICKLOOP_INSTANCE_ID": secrets.token_hex(16), "TERM": "xterm-256color"}
+
+
+def host_resolve(argv: list[str], cwd: str, env: dict[str, str]) -> list[str]:
+    """The command with an absolute argv[0], found as a shell in `cwd` would (T §4.1).
+
+    Raises HostStartError where nothing can be run under that name.
+    """
+    name = argv[0] if argv else ""
+    places = [""] if "/" in name else env.get("PATH", os.defpath).split(os.pathsep)
+    for place in places if name else ():
+        path = os.path.abspath(os.path.join(cwd, place, name))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return [path, *argv[1:]]
+    raise HostStartError(f"there is no program {name!r} that can be run", outcome="init",
+                         rule="start.run", screen="")
+
+
+class HostProcess:
+    """A Tick's process with its pipes and its terminal, and nothing of the protocol.
+
+    All descriptors are of this process and not inherited by others; those that are read are
+    non-blocking. Raises HostStartError where the program cannot be started.
+    """
+
+    def __init__(self, argv: list[str], cwd: str, env: dict[str, str], *,
+                 size: tuple[int, int], stderr_apart: bool = False) -> None:
+        """`size` is columns and rows. With `stderr_apart` standard error is a terminal of its own,
+        whose text is in `errors`, so that a check can tell it from the view."""
+        self._descriptors: set[int] = set()
+        self.pid = 0
+        self.errors = self.exit = -1
+        try:
+            self.argv = host_resolve(argv, cwd, env)
+            self._launch(cwd, env, size, stderr_apart)
+        except OSError as error:
+            self.close()
+            raise HostStartError(f"the program cannot be started: {error}", outcome="init",
+                                 rule="start.run", screen="") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _own(self, *descriptors: int) -> tuple[int, ...]:
+        self._descriptors.update(descriptors)
+        return descriptors
+
+    def _drop(self, *descriptors: int) -> None:
+        for descriptor in descriptors:
+            if descriptor in self._descriptors:
+                self._descriptors.remove(descriptor)
+                os.close(descriptor)
+
+    def _launch(self, cwd: str, env: dict[str, str], size: tuple[int, int],
+                stderr_apart: bool) -> None:
+        import subprocess
+
+        tick_in, self.stdin = self._own(*os.pipe())
+        self.stdout, tick_out = self._own(*os.pipe())
+        report, tick_report = self._own(*os.pipe())
+        # The Tick's side of a terminal stays open here too: else the last it wrote could be lost.
+        self.terminal, slave = self._own(*os.openpty())
+        tick_err = slave
+        if stderr_apart:
+            self.errors, tick_err = self._own(*os.openpty())
+        self.resize(*size)
+        launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, str(slave), str(tick_report),
+                    env.get("LC_CTYPE", ""), *self.argv]
+        self._child = subprocess.Popen(
+            launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
+            start_new_session=True, pass_fds=(slave, tick_report))
+        self.pid = self._child.pid
+        self._drop(tick_in, tick_out, tick_report)
+        failure = os.read(report, HOST_CHUNK).decode("utf-8", "replace")
+        self._drop(report)
+        self.exit = self._watch_exit()
+        if failure:
+            raise HostStartError(f"the program cannot be started: {failure}", outcome="init",
+                                 rule="start.run", screen="")
+        for descriptor in (self.stdin, self.stdout, self.terminal, self.errors):
+            if descriptor >= 0:
+                os.set_blocking(descriptor, False)
+
+    def _watch_exit(self) -> int:
+        """A descriptor that becomes readable when the process ends, or -1 where there is none."""
+        try:
+            return self._own(os.pidfd_open(self.pid))[0]
+        except (AttributeError, OSError):
+            return -1  # not Linux, or an old kernel, or forbidden: see HOST_POLL
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal a size in cells; the kernel sends SIGWINCH to the Tick (T §4.1)."""
+        import termios
+
+        for terminal in (self.terminal, self.errors):
+            if terminal in self._descriptors:
+                termios.tcsetwinsize(terminal, (rows, columns))
+
+    def close_stdin(self) -> None:
+        """End the Tick's input."""
+        self._drop(self.stdin)
+
+    @property
+    def stdin_open(self) -> bool:
+        """Whether the Tick can still be written to."""
+        return self.stdin in self._descriptors
+
+    def exit_reason(self) -> str | None:
+        """How the process ended, in words, or None while it runs. It stays a zombie until `reap`,
+        so that its id and its group's cannot become those of others."""
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            status = self._child.poll()
+        else:
+            ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if ended is None:
+                return None
+            status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+        if status is None:
+            return None
+        return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the Tick's process group (T §4.5); none once it is reaped."""
+        try:
+            if self.pid:  # group 0 would be the host's own
+                os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            return  # only zombies are left in it, for which macOS says "permission"
+
+    def kill_all(self) -> None:
+        """SIGKILL for the group and, where /proc shows them, for other groups of the session."""
+        self.signal(signal.SIGKILL)
+        if not os.path.isdir("/proc/self"):
+            return
+        for name in os.listdir("/proc"):
+            if not name.isdecimal() or int(name) == self.pid:
+                continue
+            try:
+                if os.getsid(int(name)) == self.pid:
+                    os.kill(int(name), signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue  # it has just ended, or is another user's
+
+    def close(self) -> None:
+        """Kill what is left, reap the Tick and close every descriptor. May be called again."""
+        if self.pid:
+            self.kill_all()
+            self._child.wait()
+            self.pid = 0
+        self._drop(*tuple(self._descriptors))
+
+
+# ---- host: the thread that reads and writes ------------------------------------------------------
+
+
+class HostRunner:
+    """Moves bytes between a Tick's process, its screen and its session, in one thread.
+
+    `changed` guards the session, the screen and the buffers, and is notified when they change.
+    The thread ends the Tick when the session ends or `stop` is called, reaps it and closes
+    everything. Callbacks are called in the thread, without the lock.
+    """
+
+    def __init__(self, process: HostProcess, session: HostSession, screen: HostScreen,
+                 on_event: Callable[[str, object], None]) -> None:
+        """`on_event` gets "update" and a state, or an arrow and a line of the traffic."""
+        self.process, self.session, self.screen = process, session, screen
+        self.changed = threading.Condition()
+        self.error_text = bytearray()
+        self.input_ended = self.closing = False
+        self._on_event = on_event
+        self._to_tick, self._to_terminal = bytearray(), bytearray()
+        self._watched: dict[int, int] = {}
+        self._output_ended_at: float | None = None
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_write, False)
+        self.thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
+
+    # For other threads.
+
+    def start(self) -> None:
+        """Start the thread. Raises RuntimeError where the system has no more."""
+        try:
+            self.thread.start()
+        except RuntimeError:
+            self._release()
+            raise
+
+    def wake(self) -> None:
+        """Have the thread look at what there is to do."""
+        with self.changed:
+            if self._wake_write >= 0:
+                try:
+                    os.write(self._wake_write, b"!")
+                except BlockingIOError:
+                    return  # the pipe is full, so the thread will wake anyway
+
+    def stop(self) -> None:
+        """End the Tick and wait for the thread, unless it is the caller."""
+        self.closing = True
+        self.wake()
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def type(self, keys: bytes) -> None:
+        """Queue keys for the terminal. Raises HostError where the Tick has left too many unread."""
+        with self.changed:
+            if len(self._to_terminal) + len(keys) > HOST_CHUNK:
+                raise HostError("the Tick does not read its terminal")
+            self._to_terminal += keys
+        self.wake()
+
+    # The thread.
+
+    def _run(self) -> None:
+        try:
+            import selectors
+
+            with selectors.DefaultSelector() as self._selector:
+                self._serve()
+                self._end_tick()
+        except BaseException as error:  # whatever it was, those who wait must learn of it
+            with self.changed:
+                reason = f"the host failed: {type(error).__name__}: {error}"
+                self._settle(self.session.end("fault", reason))
+        finally:
+            self._release()
+
+    def _serve(self) -> None:
+        """Move bytes until the session ends or the host is closed."""
+        for descriptor, callback in (
+                (self._wake_read, self._on_wake), (self.process.stdout, self._on_output),
+                (self.process.terminal, self._on_terminal), (self.process.errors, self._on_errors),
+                (self.process.exit, lambda: None)):
+            self._watch(descriptor, HOST_READ, callback)
+        while self.session.ended is None and not self.closing:
+            self._turn()
+            self._look_for_end()
+
+    def _end_tick(self) -> None:
+        """SIGTERM, and a while to end in (T §4.5); what is left is killed when it is reaped."""
+        self._take(self.session.end("closed", "the host ended the Tick"))
+        self.process.signal(signal.SIGTERM)
+        until = time.monotonic() + self.session.limits.grace
+        while self.process.exit_reason() is None and time.monotonic() < until:
+            self._turn(until)
+        self._on_terminal()
+        self._on_errors()
+
+    def _release(self) -> None:
+        with self.changed:
+            self.process.close()
+            if self._wake_read >= 0:
+                os.close(self._wake_read)
+                os.close(self._wake_write)
+            self._wake_read = self._wake_write = -1
+            self.changed.notify_all()
+
+    def _turn(self, until: float | None = None) -> None:
+        """Wait for something to do, at most until a time, and do it."""
+        self._flush()
+        now = time.monotonic()
+        with self.changed:
+            ends = [until, self.session.next_deadline()]
+        if self.process.exit < 0 or self._output_ended_at is not None:
+            ends.append(now + HOST_POLL)
+        end = min((one for one in ends if one is not None), default=None)
+        for key, _ in self._selector.select(None if end is None else max(0.0, end - now)):
+            key.data()
+        with self.changed:
+            events = self.session.expire(time.monotonic())
+        self._take(events)
+
+    def _take(self, events: list[HostEvent]) -> None:
+        """Tell the client what happened, and then the threads that wait for replies."""
+        try:
+            for event in events:
+                if event.kind == "update":
+                    self._on_event("update", event.value)
+                elif event.kind == "line":
+                    self._on_event("←", event.value)
+        finally:
+            self._settle(events)
+
+    def _settle(self, events: list[HostEvent]) -> None:
+        with self.changed:
+            for event in events:
+                if event.kind == "reply":
+                    event.value.settled = True
+            self.changed.notify_all()
+
+    def _watch(self, descriptor: int, wanted: int, callback: Callable[[], None]) -> None:
+        """Have the selector watch a descriptor for HOST_READ, HOST_WRITE, both or, with 0, none.
+
+        A descriptor below 0 is one that there is not.
+        """
+        if descriptor < 0 or self._watched.get(descriptor, 0) == wanted:
+            return
+        if wanted == 0:
+            self._selector.unregister(descriptor)
+        elif self._watched.get(descriptor, 0) == 0:
+            self._selector.register(descriptor, wanted, callback)
+        else:
+            self._selector.modify(descriptor, wanted, callback)
+        self._watched[descriptor] = wanted
+
+    def _read(self, descriptor: int) -> bytes | None:
+        """What is there to be read: b"" at the end, None where there is nothing now."""
+        try:
+            return os.read(descriptor, HOST_CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return b""  # EIO is how a terminal says that its other side is gone
+
+    def _on_wake(self) -> None:
+        os.read(self._wake_read, HOST_CHUNK)
+
+    def _on_output(self) -> int:
+        """Feed the session; returns how many bytes there were."""
+        data = self._read(self.process.stdout) if self._output_ended_at is None else None
+        if data == b"":
+            self._watch(self.process.stdout, 0, self._on_wake)
+            self._output_ended_at = time.monotonic()
+        if not data:
+            return 0
+        if self._watched.get(self.process.terminal):
+            self._on_terminal()  # what was drawn before a message is on the screen with it
+        with self.changed:
+            events = self.session.receive(data, time.monotonic())
+        self._take(events)
+        return len(data)
+
+    def _on_terminal(self) -> None:
+        """Show what the Tick drew, and do what the keys and the terminal's answers need."""
+        with self.changed:
+            try:
+                if self._to_terminal:
+                    del self._to_terminal[:os.write(self.process.terminal, self._to_terminal)]
+            except OSError:
+                pass  # its queue is full, or it is gone, which reading will tell
+        data = self._read(self.process.terminal)
+        if data == b"":
+            self._watch(self.process.terminal, 0, self._on_terminal)
+        self._show(data or b"")
+
+    def _on_errors(self) -> None:
+        """Standard error shows in the view as well (T §3.1); its start is kept for a check."""
+        data = self._read(self.process.errors) if self.process.errors >= 0 else None
+        if data == b"":
+            self._watch(self.process.errors, 0, self._on_errors)
+        self.error_text += (data or b"")[:max(0, HOST_CHUNK - len(self.error_text))]
+        self._show(data or b"")
+
+    def _show(self, data: bytes) -> None:
+        with self.changed:
+            self.screen.feed(data)
+            self._to_terminal += self.screen.replies
+            self.screen.replies.clear()
+            self.changed.notify_all()
+
+    def _flush(self) -> None:
+        """Write what the Tick's pipe and terminal take, and watch for room for the rest."""
+        with self.changed:
+            lines = self.session.take_output()
+        for line in lines:
+            self._on_event("→", line.rstrip(b"\n"))
+            self._to_tick += line
+        if self.process.stdin_open:
+            self._write_input()
+        if self._watched.get(self.process.terminal):
+            wanted = HOST_READ | HOST_WRITE if self._to_terminal else HOST_READ
+            self._watch(self.process.terminal, wanted, self._on_terminal)
+
+    def _write_input(self) -> None:
+        try:
+            if self._to_tick:
+                del self._to_tick[:os.write(self.process.stdin, self._to_tick)]
+        except BlockingIOError:
+            pass  # its pipe is full: wait for room
+        except BrokenPipeError:
+            self._to_tick.clear()  # it reads no more; what follows from that, time will tell
+            self.input_ended = True
+        self._watch(self.process.stdin, HOST_WRITE if self._to_tick else 0, lambda: None)
+        if self.input_ended and not self._to_tick:
+            self.process.close_stdin()
+
+    def _look_for_end(self) -> None:
+        """See whether the Tick has exited, or has closed its output and goes on (T §4.5)."""
+        reason = self.process.exit_reason()
+        if reason is None:
+            closed = self._output_ended_at
+            if closed is None or time.monotonic() < closed + self.session.limits.grace:
+                return
+            reason = "it closed its standard output"
+        taken = 0
+        while taken < HOST_PIPE_MOST and (size := self._on_output()):
+            taken += size
+        with self.changed:
+            events = self.session.end_of_output(f"the Tick ended by itself: {reason}")
+        self._take(events)
+
+
+# ---- TickHost ------------------------------------------------------------------------------------
+
+
+class TickHost:
+    """A running Tick (T §4): a process on a terminal of its own, driven by the protocol.
+
+    Use it in a `with` statement, or call `start` and `close`. Its methods may be called from any
+    thread. When the session ends, so does the Tick's process, and nothing of it is left behind.
+    """
+
+    def __init__(self, argv: list[str], *, cwd: str | None = None,
+                 env: dict[str, str] | None = None,
+                 approve: Callable[[dict, dict, str], bool] | None = None,
+                 on_update: Callable[[dict], None] | None = None,
+                 limits: HostLimits | None = None) -> None:
+        """`argv` is the command; `cwd` and `env` default to those of this process.
+
+        `approve(tool, args, revision)` is asked in the calling thread before each call of a tool
+        that mutates; `tool` is its catalogue entry. Without it such calls are refused.
+        `on_update(state)` is called in the host's thread for every update, and must not wait.
+        """
+        self.argv = list(argv)
+        self.cwd = os.path.abspath(cwd or os.getcwd())
+        self.env = host_environment(dict(os.environ if env is None else env))
+        self.limits = limits or HostLimits()
+        #: To be set before `start`: called in the host's thread with "→" or "←" and each line.
+        self.on_traffic: Callable[[str, bytes], None] | None = None
+        #: To be set before `start`: give standard error a terminal of its own, see `stderr_text`.
+        self.stderr_apart = False
+        self._approve, self._on_update = approve, on_update
+        self._screen = HostScreen(int(self.limits.columns), int(self.limits.rows))
+        self._session = HostSession(self.limits)
+        self._runner: HostRunner | None = None
+
+    # Start and end.
+
+    def __enter__(self) -> TickHost:
+        self.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the Tick and initialise the session: describe, then read (T §4.2).
+
+        Raises HostStartError, with the process ended, where any of it fails.
+        """
+        begun = time.monotonic()
+        self._session = HostSession(self.limits, traces=self.on_traffic is not None)
+        process = HostProcess(self.argv, self.cwd, self.env, stderr_apart=self.stderr_apart,
+                              size=(self._screen.columns, self._screen.rows))
+        self.argv = process.argv
+        try:
+            self._runner = HostRunner(process, self._session, self._screen, self._happened)
+            self._runner.start()
+            for method in ("tick/describe", "tick/read"):
+                left = begun + self.limits.start - time.monotonic()
+                reply = self.request(method, {}, max(0.0, left)).reply
+                if reply.kind != "result":
+                    self._start_failed(method, reply)
+        except BaseException:
+            self.close()
+            process.close()
+            raise
+
+    def _start_failed(self, method: str, reply: HostReply) -> None:
+        """End the process and raise the reason, with what is on the screen by then (T §4.2)."""
+        self.close()
+        reason, rule = reply.message, method.replace("tick/", "start.")
+        if reply.kind == "timeout":
+            reason = f"no answer to {method} within {self.limits.start:g} s of the start"
+        elif reply.kind == "bad":
+            rule = reply.value
+        elif reply.kind == "error":
+            reason = f"{method} was answered with error {reply.code}: {reply.message}"
+        kind = self._session.ended.kind
+        fatal = [found.rule for found in self._session.findings.values() if found.fatal]
+        raise HostStartError(f"the Tick was not initialised: {reason}",
+                             outcome="init" if kind == "closed" else kind,
+                             rule=fatal[0] if fatal else rule, screen=self.screen_excerpt())
+
+    def close(self) -> None:
+        """End the Tick (T §4.5) and wait until everything of it is gone. May be called again."""
+        if self._runner is not None and self._runner.thread.ident is not None:
+            self._runner.stop()
+
+    def _happened(self, kind: str, value: object) -> None:
+        """What the runner's thread reports."""
+        if kind == "update":
+            if self._on_update is not None:
+                self._on_update(value)
+        elif self.on_traffic is not None:
+            self.on_traffic(kind, value)
+
+    def _running(self) -> HostRunner:
+        if self._runner is None:
+            raise HostError("the Tick was not started")
+        return self._runner
+
+    # What is known.
+
+    @property
+    def session(self) -> HostSession:
+        """The protocol session: findings, counts and what else it keeps."""
+        return self._session
+
+    @property
+    def descriptor(self) -> dict | None:
+        """The catalogue as last described and accepted, or None before that."""
+        return self._session.descriptor
+
+    @property
+    def state(self) -> dict | None:
+        """The newest state: seq, data, at; or None."""
+        return self._session.state
+
+    @property
+    def ended(self) -> HostEnd | None:
+        """How the session ended, or None while it goes on."""
+        return self._session.ended
+
+    @property
+    def pid(self) -> int:
+        """The Tick's process id, 0 once it is reaped."""
+        return self._runner.process.pid if self._runner is not None else 0
+
+    @property
+    def stderr_text(self) -> bytes:
+        """The start of what the Tick wrote to standard error, where `stderr_apart` was set."""
+        return bytes(self._runner.error_text) if self._runner is not None else b""
+
+    # What a client asks.
+
+    def describe(self) -> dict:
+        """Ask for the catalogue anew (T §5). Raises HostError."""
+        return self._value("tick/describe", self.request("tick/describe", {}, self.limits.start))
+
+    def read(self) -> dict:
+        """Read the state: seq, data and, where the Tick gives it, at (T §6). Raises HostError."""
+        result = self._value("tick/read", self.request("tick/read", {}, self.limits.start))
+        return {name: result[name] for name in ("seq", "data", "at") if name in result}
+
+    def call(self, tool: str, args: dict | None = None, revision: str | None = None) -> object:
+        """Call a tool once and return its result (T §7).
+
+        `revision` is that of the catalogue the call was prepared against, by default the present
+        one. Raises HostNotSent where the tool is unknown, the arguments do not fit, the revision
+        is no longer the catalogue's or `approve` says no; else HostError, whose `executed` tells
+        whether the call may have had an effect. Nothing is ever sent twice.
+        """
+        args = {} if args is None else args
+        described = self._session.descriptor
+        if described is None:
+            raise HostNotSent("the Tick was not described")
+        prepared = described["revision"] if revision is None else revision
+        self._same_catalogue(prepared)
+        entry = self._entry(described, tool, args)
+        if entry["mutates"]:
+            if self._approve is None or not self._approve(entry, args, prepared):
+                raise HostNotSent(f"the call of {tool} was not approved")
+            self._same_catalogue(prepared)
+        params = {"tool": tool, "args": args, "revision": prepared}
+        return self._value(tool, self.request("tick/call", params, self.limits.call))
+
+    def _entry(self, described: dict, tool: str, args: dict) -> dict:
+        """The catalogue's entry of a tool whose schema the arguments fit."""
+        entry = next((one for one in host_tools(described) if one["name"] == tool), None)
+        if entry is None:
+            raise HostNotSent(f"the catalogue has no tool {tool!r}")
+        unfit = host_unfit(entry, args)
+        if unfit:
+            raise HostNotSent(f"the arguments do not fit {tool}: {unfit}")
+        return entry
+
+    def _same_catalogue(self, revision: str) -> None:
+        """An approval does not outlive the catalogue it was given for (T §5.5, §10)."""
+        present = self._session.descriptor["revision"]
+        if revision != present:
+            raise HostNotSent(f"the catalogue has changed from revision {revision!r} to "
+                              f"{present!r}: describe, and prepare the call again",
+                              code=HOST_STALE_REVISION)
+
+    def request(self, method: str, params: dict, timeout: float) -> HostRequest:
+        """Send a request as it is and wait for its reply, at most `timeout` seconds once sent.
+
+        It neither checks arguments nor asks for approval: for clients that check Ticks.
+        """
+        return self.wait_reply(self.send(method, params, timeout))
+
+    def send(self, method: str, params: dict, timeout: float) -> HostRequest:
+        """Send a request without waiting; `wait_reply` waits."""
+        runner = self._running()
+        if threading.current_thread() is runner.thread:
+            raise HostError("a callback of the host cannot send: it would wait for itself")
+        with runner.changed:
+            request = self._session.request(method, params, timeout, time.monotonic())
+        runner.wake()
+        return request
+
+    def wait_reply(self, request: HostRequest) -> HostRequest:
+        """Wait until a sent request has its reply; the runner's thread sees to that."""
+        changed = self._running().changed
+        with changed:
+            changed.wait_for(lambda: request.settled)
+        return request
+
+    def _value(self, what: str, request: HostRequest) -> object:
+        """A request's result, or the exception that its reply means."""
+        reply = request.reply
+        if reply.kind == "result":
+            return reply.value
+        if reply.kind == "error":
+            raise HostRefused(f"{what}: error {reply.code}: {reply.message}", code=reply.code,
+                              data=reply.data)
+        if reply.kind == "bad":
+            raise HostBadAnswer(f"{what}: {reply.message}", rule=reply.value)
+        if reply.kind == "timeout":
+            raise HostTimeout(f"{what}: {reply.message}")
+        raise HostEnded(f"{what}: the session has ended: {reply.message}",
+                        outcome=self._session.ended.kind, sent=reply.kind == "ended")
+
+    def wait_update(self, after_seq: int, timeout: float) -> dict | None:
+        """Wait at most `timeout` seconds for an update with a seq above `after_seq`.
+
+        Returns the newest, with `merged` for how many others it stands (T §8.3), or None. Raises
+        HostEnded where the session has ended and none will come.
+        """
+        session, changed = self._session, self._running().changed
+
+        def arrived() -> bool:
+            return session.update is not None and session.update["seq"] > after_seq
+
+        with changed:
+            changed.wait_for(lambda: arrived() or session.ended is not None, timeout)
+            if arrived():
+                newer = sum(1 for seq in session.update_seqs if seq > after_seq)
+                return session.update | {"merged": newer - 1}
+            if session.ended is not None:
+                raise HostEnded(f"no update will come: {session.ended.reason}",
+                                outcome=session.ended.kind)
+        return None
+
+    # The terminal.
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
+        runner = self._running()
+        with runner.changed:
+            self._screen.resize(columns, rows)
+            runner.process.resize(columns, rows)
+
+    def type(self, keys: str) -> None:
+        """Type into the view, as a person at its terminal. Raises HostError if nothing reads."""
+        self._running().type(keys.encode("utf-8", "replace"))
+
+    def screen(self) -> list[str]:
+        """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
+        if self._runner is None:
+            return self._screen.display
+        with self._runner.changed:
+            return self._screen.display
+
+    def screen_excerpt(self) -> str:
+        """The first 256 characters of the screen, without the blanks at the ends of its lines."""
+        text = "\n".join(line.rstrip() for line in self.screen())
+        return text.strip("\n")[:HOST_SCREEN_EXCERPT]
+
+    def wait_until(self, seen: Callable[[], bool], timeout: float) -> bool:
+        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
+        something arrives or ends. It may use this host's properties and `screen`."""
+        changed = self._running().changed
+        with changed:
+            return changed.wait_for(seen, timeout)
+
+    # For checks: lines that a host does not send, and what T §4.5 lets happen to a Tick.
+
+    def send_line(self, line: bytes) -> None:
+        """Write a line to the Tick that is no request."""
+        runner = self._running()
+        with runner.changed:
+            self._session.write(line)
+        runner.wake()
+
+    def end_input(self) -> None:
+        """Close the Tick's standard input once what is queued is written."""
+        runner = self._running()
+        with runner.changed:
+            runner.input_ended = True
+        runner.wake()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the Tick's process group, and nothing after it."""
+        runner = self._running()
+        with runner.changed:
+            if runner.process.pid:
+                runner.process.signal(signal.SIGTERM)
+
+
+# ---- host: conformance, what is tried ------------------------------------------------------------
+
+#: How long nothing must come for the check to say that nothing came, in seconds.
+HOST_SETTLE = 0.12
+#: Within how many seconds describe and read should answer (T §4.4: "a few milliseconds").
+HOST_PROMPT = 0.1
+#: Within how many seconds a Tick should end at the end of its input or at SIGTERM (T §4.5).
+HOST_END_SOON = 2.0
+#: How long a change may take to be told as an update, in seconds (T §8.1).
+HOST_UPDATE_SOON = 1.0
+#: The size that a typical state should keep to, in bytes (T §6.4).
+HOST_STATE_ADVISED = 4096
+#: How many of the query tools are tried for side effects: each costs a wait for silence.
+HOST_PURITY_TRIED = 3
+HOST_NO_SUCH = "no-such-name-2f9d"
+
+
+class HostCheck:
+    """One check of a Tick: the sessions it runs, and the verdicts of the probes.
+
+    A verdict is (True, False or None, what was seen) under a rule's id; None means not judged.
+    What the protocol session itself found broken overrides verdicts.
+    """
+
+    def __init__(self, argv: list[str], calls: list[tuple[str, dict]],
+                 timeout: float | None) -> None:
+        """`calls` are (tool, args) that the user approves; `timeout` is per answer, in seconds:
+        by default those of T, 10 and for calls 60."""
+        self.argv, self.calls = argv, calls
+        self.limits = HostLimits(start=min(timeout or HostLimits.start, HostLimits.start),
+                                 call=timeout or HostLimits.call)
+        self.timeout = self.limits.start
+        self.verdicts: dict[str, tuple[bool | None, str]] = {}
+        self.findings: dict[str, HostFinding] = {}
+        self.counts: collections.Counter[str] = collections.Counter()
+        self.outcome = "ok"
+        self.descriptor: dict | None = None
+        self.host: TickHost | None = None
+        self.subject = ""
+
+    def saw(self, rule: str, detail: str) -> None:
+        """A rule was kept; one that was broken before stays broken."""
+        if self.verdicts.get(rule, (None,))[0] is not False:
+            self.verdicts[rule] = (True, detail)
+
+    def broke(self, rule: str, detail: str) -> None:
+        """A rule was broken; the first time counts."""
+        if self.verdicts.get(rule, (None,))[0] is not False:
+            self.verdicts[rule] = (False, detail)
+
+    def judge(self, rule: str, kept: bool, detail: str) -> None:
+        """A rule was kept or broken."""
+        (self.saw if kept else self.broke)(rule, detail)
+
+    def left(self, rule: str, detail: str) -> None:
+        """A rule could not be judged, for a reason."""
+        self.verdicts.setdefault(rule, (None, detail))
+
+    def run(self, probe: Callable[[HostCheck], None]) -> None:
+        """Run a probe, unless the session is over and the probe needs one.
+
+        A probe that may be why a Tick ends says so by setting `subject` to the rule it tries.
+        """
+        if self.outcome != "ok" and probe not in HOST_OBSERVERS:
+            return
+        self.subject = "run.stays"
+        try:
+            probe(self)
+        except HostEnded:
+            pass  # noted below: how the session ended is a result of the check
+        if self.host is not None and self.host.ended is not None and self.outcome == "ok":
+            self._ended(self.host.ended)
+
+    def _ended(self, end: HostEnd) -> None:
+        """The session ended under a probe: by a violation, or because the Tick left."""
+        if end.kind == "fault":
+            raise HostError(end.reason)
+        self.outcome = "exit" if end.kind == "exit" else "violation"
+        if end.kind == "exit":
+            screen = tam.printable(self.host.screen_excerpt())
+            self.broke(self.subject, f"{end.reason}{'; screen: ' if screen else ''}{screen}")
+
+    def start(self) -> TickHost:
+        """Start the Tick, in place of one that was started before. Raises HostStartError."""
+        self.finish()
+        self.host = TickHost(self.argv, limits=self.limits)
+        self.host.stderr_apart = True
+        self.host.start()
+        return self.host
+
+    def finish(self) -> None:
+        """End the Tick and keep what its session has found."""
+        if self.host is None:
+            return
+        self.host.close()
+        session = self.host.session
+        for rule, finding in session.findings.items():
+            self.findings.setdefault(rule, finding)
+        self.counts.update(session.counts)
+        noise = self.host.stderr_text
+        if noise and b"\x1b" not in noise and self.outcome == "ok":  # a crash says why, else
+            self.broke("stderr.quiet", f"{len(noise):,} bytes: {host_head(noise)!r}")
+        self.host = None
+
+    # Requests that need no approval, or have it.
+
+    def ask(self, method: str, params: dict | None = None) -> HostRequest:
+        """Send a request and wait for its reply. Raises HostEnded where the session ended."""
+        return self.answer(self.host.send(method, params or {}, self.timeout))
+
+    def answer(self, request: HostRequest) -> HostRequest:
+        """Wait for the reply of a sent request. Raises HostEnded where the session ended."""
+        reply = self.host.wait_reply(request).reply
+        if reply.kind in ("ended", "unsent"):
+            raise HostEnded(reply.message)
+        return request
+
+    def send_call(self, tool: str, args: dict, revision: str | None = None) -> HostRequest:
+        """Send a call unchecked: only of query tools, of tools the user named, or of none."""
+        if revision is None:
+            revision = self.host.descriptor["revision"]
+        params = {"tool": tool, "args": args, "revision": revision}
+        return self.host.send("tick/call", params, self.limits.call)
+
+    def refused(self, rule: str, request: HostRequest, code: int) -> bool:
+        """Judge a request that must be answered with an error code; True where it was."""
+        reply = self.answer(request).reply
+        good = reply.kind == "error" and reply.code == code
+        if good:
+            self.saw(rule, f"answered {code}: {reply.message}")
+        elif reply.kind != "bad":
+            self.broke(rule, f"{host_reply_shown(reply)}, not error {code}")
+        return good
+
+    def tools(self, mutates: bool) -> list[dict]:
+        """The tools of the catalogue that mutate, or those that do not."""
+        return [tool for tool in host_tools(self.descriptor) if tool["mutates"] is mutates]
+
+    def queries(self) -> list[dict]:
+        """The query tools that need no argument: they may be called freely."""
+        return [tool for tool in self.tools(False) if not host_unfit(tool, {})]
+
+    # Whether something changed.
+
+    def look(self) -> tuple[int, bytes]:
+        """What there is to compare: how many updates came, and the state's data."""
+        reply = self.ask("tick/read").reply
+        data = reply.value.get("data") if reply.kind == "result" else None
+        return self.host.session.counts["updates"], tam.encode_json(data)
+
+    def moved(self, action: Callable[[], object], settle: float = HOST_SETTLE) -> bool:
+        """Whether the state changed or an update came while an action ran or `settle` s after."""
+        before = self.look()
+        last = self.host.session.update["seq"] if self.host.session.update else -1
+        action()
+        self.host.wait_update(last, settle)
+        return self.look() != before
+
+    def provoked(self, action: Callable[[], object]) -> bool:
+        """Whether an action changes the state: each of three times, and never without it.
+
+        A Tick whose state moves by itself at random is taken for one whose state is moved with a
+        probability below 0.4 %, whatever its pace, since the wait without the action is longer.
+        """
+        return all(self.moved(action) and not self.moved(lambda: None, 2 * HOST_SETTLE)
+                   for _ in range(3))
+
+    def report(self) -> dict:
+        """The result, as `tam tick check --json` gives it."""
+        checks = [self._row(rule) for rule in HOST_RULES]
+        broken = any(row["ok"] is False and row["level"] == "must" for row in checks)
+        return {"conforms": self.outcome == "ok" and not broken, "outcome": self.outcome,
+                "descriptor": self.descriptor, "checks": checks}
+
+    def _row(self, rule: HostRule) -> dict:
+        ok, detail = self.verdicts.get(rule.id, (None, "not tried"))
+        finding = self.findings.get(rule.id)
+        if finding is not None:
+            times = self.counts[rule.id]
+            ok, detail = False, finding.detail + (f" ({times} times)" if times > 1 else "")
+            detail += f": {finding.head}" if finding.head else ""
+        return {"id": rule.id, "section": rule.section, "level": rule.level,
+                "rule": rule.sentence, "ok": ok, "detail": tam.printable(detail)[:400]}
+
+
+def host_reply_shown(reply: HostReply) -> str:
+    """How a request came out, in a few words."""
+    if reply.kind == "result":
+        return f"answered with the result {host_shown(reply.value)}"
+    if reply.kind == "error":
+        return f"answered with error {reply.code} ({reply.message[:80]})"
+    return reply.message
+
+
+def host_misfit(tool: dict) -> dict | None:
+    """Arguments that do not fit a tool's schema, or None where every object seems to fit."""
+    properties = tool["input_schema"].get("properties")
+    names = list(properties) if isinstance(properties, dict) else []
+    wrong = [{name: value} for name in names for value in (None, [], "", 0.5)]
+    for args in [*wrong, {HOST_NO_SUCH: True}, {}]:
+        try:
+            if tam.violations(tool["input_schema"], args):
+                return args
+        except tam.SchemaError:
+            return None  # too costly to check: whether anything fits is not known
+    return None
+
+
+def _probe_start(check: HostCheck) -> None:
+    """Start the Tick and initialise it (T §4.2)."""
+    begun = time.monotonic()
+    try:
+        host = check.start()
+    except HostStartError as error:
+        rule = error.details["rule"]
+        if error.details["outcome"] == "fault":
+            raise
+        check.outcome = error.details["outcome"]
+        screen = tam.printable(error.details["screen"])
+        if rule != "start.run":
+            check.saw("start.run", "it starts")
+        check.broke(rule, error.message + (f"; screen: {screen}" if screen else ""))
+        return
+    took = time.monotonic() - begun
+    check.descriptor = host.descriptor
+    check.saw("start.run", tam.printable(host.argv[0]))
+    check.saw("start.describe", f"protocol {HOST_PROTOCOL}, {len(host.descriptor['tools'])} tools")
+    check.saw("start.read", f"after {took * 1000:.0f} ms")
+    for rule, _ in HOST_DESCRIPTOR_RULES:
+        check.saw(rule, "as it should be")
+    if host.session.unchecked:
+        words = "; ".join(f"{tool}: {', '.join(found)}"
+                          for tool, found in host.session.unchecked.items())
+        check.verdicts["describe.schemas"] = (None, f"valid, but not checked are {words}")
+    check.saw("describe.object", "an object")
+    check.saw("describe.protocol", str(HOST_PROTOCOL))
+    check.saw("describe.size", f"{host_size(host.descriptor):,} bytes")
+
+
+def _probe_descriptor(check: HostCheck) -> None:
+    """What a descriptor should be like beyond what it must (T §5.4)."""
+    kind = check.descriptor["kind"]
+    good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
+    check.judge("describe.kind-name", good is not None, host_shown(kind))
+
+
+def _probe_state(check: HostCheck) -> None:
+    """The size of the state and its declared series (T §5.2, §6.4)."""
+    data = check.host.state["data"]
+    size = host_size(data)
+    check.judge("state.size", size <= HOST_STATE_ADVISED, f"{size:,} bytes")
+    series = check.descriptor.get("state", {}).get("series", [])
+    for entry in series:
+        found = host_pointed(data, entry["path"])
+        if found is not None and not isinstance(found, list):
+            check.broke("state.series", f"{host_shown(entry['path'])} is no array")
+    count = f"{len(series)} declared"
+    (check.saw if series and data is not None else check.left)("state.series", count)
+
+
+def host_pointed(value: object, pointer: str) -> object:
+    """What a JSON Pointer (RFC 6901) leads to, or None."""
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token):
+            value = value[int(token)] if int(token) < len(value) else None
+        else:
+            value = value.get(token) if isinstance(value, dict) else None
+    return value
+
+
+def _probe_speed(check: HostCheck) -> None:
+    """describe and read answer at once, and change nothing (T §4.4).
+
+    The best time of five counts, since machines stumble. A change after each of five, and none
+    while nothing is asked, is a side effect.
+    """
+    session = check.host.session
+    for name in ("describe", "read"):
+        times, marks = [], set()
+        for _ in range(5):
+            request = check.ask(f"tick/{name}")
+            times.append(request.answered_at - request.sent_at)
+            marks.add((session.counts["updates"], session.state["seq"]))
+        best = min(times)
+        check.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
+        last = session.update["seq"] if session.update else -1
+        moved = len(marks) == 5 and check.host.wait_update(last, HOST_SETTLE) is None
+        check.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
+
+
+def _probe_refusals(check: HostCheck) -> None:
+    """What must be refused is refused, and has no effect (T §3.4, §7.2)."""
+    good = []
+
+    def refuse() -> None:
+        """All four refusals; a Tick that did not refuse one is not asked again."""
+        if not all(good):
+            return
+        check.subject = "method.unknown"
+        request = check.host.send(f"example/{HOST_NO_SUCH}", {}, check.timeout)
+        good.append(check.refused("method.unknown", request, HOST_UNKNOWN_METHOD))
+        check.subject = "call.revision"
+        good.append(_refuse_stale(check))
+        check.subject = "call.tool"
+        request = check.send_call(HOST_NO_SUCH, {})
+        good.append(check.refused("call.tool", request, HOST_INVALID_PARAMS))
+        check.subject = "call.args"
+        good.append(_refuse_unfit(check))
+
+    provoked = check.provoked(refuse)
+    if all(good):
+        what = "a change" if provoked else "no change"
+        check.judge("call.no-effect", not provoked, f"{what} came of refused calls")
+
+
+def _refuse_stale(check: HostCheck) -> bool:
+    """A call with another revision: of an approved tool, else of a query, else of no tool."""
+    stale = check.host.descriptor["revision"] + "~stale"
+    tools = [(tool, args) for tool, args in check.calls if not _why_unsent(check, tool, args)]
+    tools += [(tool["name"], {}) for tool in check.queries()]
+    tool, args = (tools or [(HOST_NO_SUCH, {})])[0]
+    return check.refused("call.revision", check.send_call(tool, args, stale), HOST_STALE_REVISION)
+
+
+def _refuse_unfit(check: HostCheck) -> bool:
+    """A call with arguments that do not fit: of query tools and those the user named."""
+    named = {tool for tool, _ in check.calls}
+    allowed = [tool for tool in host_tools(check.descriptor)
+               if not tool["mutates"] or tool["name"] in named]
+    misfits = [(tool["name"], host_misfit(tool)) for tool in allowed]
+    misfits = [(name, args) for name, args in misfits if args is not None]
+    if not misfits:
+        check.left("call.args", "no tool with a schema to break; name one with --call")
+    return all([check.refused("call.args", check.send_call(name, args), HOST_INVALID_PARAMS)
+                for name, args in misfits])
+
+
+def _probe_eight(check: HostCheck) -> None:
+    """As many requests at once as a host may have in flight are each answered (T §3.3)."""
+    sent = []
+    for query in check.queries()[:2]:
+        sent.append(check.send_call(query["name"], {}))
+    while len(sent) < HostLimits.in_flight:
+        method = "tick/read" if len(sent) % 2 else "tick/describe"
+        sent.append(check.host.send(method, {}, check.timeout))
+    kinds = [check.answer(request).reply.kind for request in sent]
+    missing = kinds.count("timeout")
+    check.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
+
+
+def _probe_queries(check: HostCheck) -> None:
+    """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
+    if not check.queries():
+        for rule in ("call.query", "query.pure"):
+            check.left(rule, "no query tool that needs no argument")
+    for tool in check.queries():
+        check.subject = "call.query"
+        _judge_call(check, "call.query", _call_in_company(check, tool["name"], {}))
+    for tool in check.queries()[:HOST_PURITY_TRIED]:
+        check.subject = "query.pure"
+        name = tool["name"]
+        provoked = check.provoked(lambda: check.answer(check.send_call(name, {})))
+        what = f"{host_shown(name)} changes the state" if provoked else "no change was seen"
+        check.judge("query.pure", not provoked, what)
+
+
+def _judge_call(check: HostCheck, rule: str, request: HostRequest) -> None:
+    """A call that fits the catalogue is answered, and not as if it did not fit."""
+    reply = request.reply
+    if reply.kind == "error" and reply.code == HOST_STALE_REVISION:
+        before = check.host.descriptor["revision"]
+        check.ask("tick/describe")
+        if check.host.descriptor["revision"] != before:
+            check.left(rule, "the catalogue changed meanwhile")
+            return
+    unfit = reply.kind == "error" and reply.code in (-32600, HOST_UNKNOWN_METHOD,
+                                                     HOST_STALE_REVISION)
+    if unfit or reply.kind == "timeout":
+        check.broke(rule, host_reply_shown(reply))
+    elif reply.kind != "bad":
+        check.saw(rule, host_reply_shown(reply))
+
+
+def _call_in_company(check: HostCheck, tool: str, args: dict) -> HostRequest:
+    """Call a tool with a describe and a read beside it, which should not wait for it (T §3.3)."""
+    call = check.send_call(tool, args)
+    beside = [check.host.send(method, {}, check.timeout)
+              for method in ("tick/describe", "tick/read")]
+    check.answer(call)
+    for request in beside:
+        check.answer(request)
+        if request.reply.kind == "bad":
+            continue
+        took = request.answered_at - request.sent_at
+        waited = request.answered_at >= call.answered_at and took > HOST_PROMPT
+        prompt = all(check.verdicts.get(f"{name}.prompt", (True,))[0] for name in
+                     ("describe", "read"))
+        if waited and prompt:
+            check.broke("call.beside", f"{request.method} waited {took * 1000:.0f} ms for {tool}")
+        else:
+            check.saw("call.beside", f"answered after {took * 1000:.1f} ms")
+    return call
+
+
+def _why_unsent(check: HostCheck, tool: str, args: dict) -> str:
+    """Why a call of the user's is not sent; "" where it is."""
+    for entry in host_tools(check.descriptor):
+        if entry["name"] == tool:
+            return host_unfit(entry, args)
+    return "the catalogue has no such tool"
+
+
+def _probe_calls(check: HostCheck) -> None:
+    """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
+    for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
+        check.left(rule, "no call was named with --call")
+    stale_ran = check.verdicts.get("call.revision", (True,))[0] is False
+    for tool, args in check.calls:
+        why = "a refused one has run" if stale_ran else _why_unsent(check, tool, args)
+        if why:
+            check.left("call.approved", f"{tool} was not called: {why}")
+            continue
+        still = check.look() == check.look()
+        updates, data = check.look()
+        _judge_call(check, "call.approved", _call_in_company(check, tool, args))
+        if check.look()[1] == data or not still:
+            check.left("update.told", "no change of the state could be put down to a call")
+            continue
+        told = check.host.wait_until(
+            lambda: check.host.session.counts["updates"] > updates, HOST_UPDATE_SOON)
+        check.subject = "update.told"
+        what = "an update came" if told else "no update came"
+        check.judge("update.told", told, f"{tool} changed the state, and {what}")
+
+
+def _probe_resize(check: HostCheck) -> None:
+    """A resize is no business of the protocol (T §4.1, §8.3)."""
+    sizes = [(110, 29), (120, 30), (100, 28)]
+
+    def resize() -> None:
+        check.host.resize(*sizes.pop())
+
+    provoked = check.provoked(resize)
+    what = "each was followed by an update or another state" if provoked else "no update came of it"
+    check.judge("resize.silent", not provoked, what)
+
+
+def _probe_junk(check: HostCheck) -> None:
+    """A line that is no message is dropped, and the session goes on (T §3.2)."""
+    _survive(check, "junk.line", b"this line is no JSON")
+
+
+def _probe_no_id(check: HostCheck) -> None:
+    """A request without an id, or with one that is null, is dropped (T §3.2)."""
+    for name in (b'"id":null,', b""):
+        line = b'{"jsonrpc":"2.0",' + name + b'"method":"tick/read","params":{}}'
+        _survive(check, "junk.null-id", line)
+
+
+def _survive(check: HostCheck, rule: str, line: bytes) -> None:
+    check.subject = rule
+    check.host.send_line(line)
+    reply = check.ask("tick/describe").reply
+    answered = reply.kind != "timeout"
+    check.judge(rule, answered, "dropped without an answer" if answered
+                else "the describe after it was not answered")
+
+
+def _probe_end_of_input(check: HostCheck) -> None:
+    """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
+    queries = check.queries()
+    last = (check.send_call(queries[0]["name"], {}) if queries
+            else check.host.send("tick/read", {}, check.timeout))
+    check.host.end_input()
+    reply = check.host.wait_reply(last).reply
+    answered = reply.kind not in ("ended", "timeout")
+    what = "was answered" if answered else "was in flight and was not answered"
+    check.judge("end.answers", answered, f"{last.method} {what}")
+    soon = min(check.timeout, HOST_END_SOON)
+    ended = check.host.wait_until(lambda: check.host.ended is not None, soon)
+    check.judge("end.input", ended, "it ended" if ended else f"it still ran {soon:g} s later")
+    _finish_asked(check)
+
+
+def _probe_sigterm(check: HostCheck) -> None:
+    """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
+    try:
+        host = check.start()
+    except HostStartError as error:
+        check.left("end.sigterm", f"a second start failed: {error.message}")
+        check.finish()
+        return
+    host.terminate()
+    soon = min(check.timeout, HOST_END_SOON)
+    ended = host.wait_until(lambda: host.ended is not None, soon)
+    check.judge("end.sigterm", ended, "it ended" if ended else f"it still ran {soon:g} s later")
+    _finish_asked(check)
+
+
+def _finish_asked(check: HostCheck) -> None:
+    """End a session whose end was asked for: only a violation counts against the Tick."""
+    if check.host.ended is not None and check.host.ended.kind == "violation":
+        check.outcome = "violation"
+    check.finish()
+
+
+def _observe(check: HostCheck) -> None:
+    """The rules that the protocol session watches over all the time."""
+    check.finish()
+    seen = check.counts
+    if seen["lines"]:
+        for rule in HOST_LINE_RULES:
+            check.saw(rule, f"{seen['lines']} lines")
+    if check.outcome == "ok":
+        check.saw("run.stays", "it did")
+        check.saw("stderr.quiet", "nothing but what draws")
+    if seen["answers"]:
+        for rule in HOST_ANSWER_RULES:
+            check.saw(rule, f"{seen['answers']} answers")
+    for kind, rules in (("reads", HOST_READ_RULES), ("updates", HOST_UPDATE_RULES)):
+        for rule in rules:
+            if seen[kind]:
+                check.saw(rule, f"{seen[kind]} {kind}")
+            else:
+                check.left(rule, f"no {kind} were seen")
+    if seen["describes"] > 1:
+        check.saw("describe.new-revision", f"{seen['describes']} descriptions")
+
+
+# ---- host: conformance, the rules ----------------------------------------------------------------
+
+#: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
+#: what to do where it is broken, and the probe that tries it.
+HostRule = collections.namedtuple("HostRule", "id section level sentence advice probe")
+
+#: In the order in which they are tried and reported.
+HOST_RULES = tuple(HostRule(*row) for row in (
+    ("start.run", "4.1", "must", "The command can be started.",
+     "give a program that exists and may be executed", _probe_start),
+    ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
+     "answer before slow work: log in and load data in the background", _probe_start),
+    ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
+     "most.", "answer with data null while there is no content yet", _probe_start),
+    ("describe.object", "5.2", "must", "A describe result is an object.",
+     "answer with a TickDescriptor", _probe_start),
+    ("describe.protocol", "4.3", "must", "protocol is 3.",
+     "write \"protocol\": 3, a number", _probe_start),
+    ("describe.kind", "5.3", "must", "kind is not blank.",
+     "name the program, such as example.counter", _probe_start),
+    ("describe.title", "5.3", "must", "title is not blank.",
+     "give a short name for people", _probe_start),
+    ("describe.description", "5.2", "must", "description is a string.",
+     "say in a sentence what the Tick shows and does", _probe_start),
+    ("describe.revision", "5.3", "must", "revision is not empty.",
+     "give any string that changes with the catalogue", _probe_start),
+    ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
+     "with mutates.", "give every tool a description and mutates true or false", _probe_start),
+    ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
+     "rename the tool", _probe_start),
+    ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
+     "mend the schema where the pointer shows", _probe_start),
+    ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
+     "name a query tool, or leave recover_with out", _probe_start),
+    ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
+     'write each path as "" or "/name", once', _probe_start),
+    ("describe.size", "5.3", "must", "A describe result has at most 512 KiB.",
+     "shorten descriptions and schemas", _probe_start),
+    ("describe.kind-name", "5.4", "should", "kind is of lower case, with the publisher before a "
+     "dot.", "write it like acme.orderbook", _probe_descriptor),
+    ("state.size", "6.4", "should", "The state has about 4 KiB or less.",
+     "put what is big behind a query tool and name that in the state", _probe_state),
+    ("state.series", "5.2", "should", "A declared series is an array of the state.",
+     "let the path lead to an array", _probe_state),
+    ("describe.prompt", "4.4", "should", "describe answers in milliseconds.",
+     "build the catalogue once", _probe_speed),
+    ("read.prompt", "4.4", "should", "read answers in milliseconds.",
+     "answer from memory", _probe_speed),
+    ("request.pure", "4.4", "must", "describe and read have no side effects.",
+     "let them tell the state, and count seq for changes only", _probe_speed),
+    ("method.unknown", "3.4", "must", "An unknown method is answered with -32601.",
+     "answer every other method with error -32601", _probe_refusals),
+    ("call.revision", "7.2", "must", "A call with another revision is answered with -32004.",
+     "compare revision before anything else", _probe_refusals),
+    ("call.tool", "7.2", "must", "A call of an unknown tool is answered with -32602.",
+     "look the tool up in the catalogue", _probe_refusals),
+    ("call.args", "7.2", "must", "A call with unfit arguments is answered with -32602.",
+     "check args against input_schema, do not leave it to the host", _probe_refusals),
+    ("call.no-effect", "3.4", "must", "A call that is refused as not executed has no effect.",
+     "check first, and act afterwards", _probe_refusals),
+    ("answer.eight", "3.3", "must", "Eight requests at once are each answered.",
+     "read on while you work, or queue", _probe_eight),
+    ("call.query", "7.2", "must", "A query that fits the catalogue is carried out.",
+     "let the catalogue and the code agree", _probe_queries),
+    ("query.pure", "5.6", "must", "A tool with mutates false changes nothing.",
+     "declare mutates true", _probe_queries),
+    ("call.approved", "7.2", "must", "A call that the user named is carried out.",
+     "let the catalogue and the code agree", _probe_calls),
+    ("update.told", "8.1", "must", "A change of the state is told by tick/update.",
+     "send tick/update whenever the state has changed", _probe_calls),
+    ("call.beside", "3.3", "should", "describe and read do not wait for a call that runs.",
+     "carry calls out in another thread or task", _probe_queries),
+    ("resize.silent", "8.3", "must", "A resize sends no update and changes no state.",
+     "keep the size of the view out of the state", _probe_resize),
+    ("junk.line", "3.2", "must", "A line that is no JSON is dropped without an answer.",
+     "catch the parser's error and go on with the next line", _probe_junk),
+    ("junk.null-id", "3.2", "must", "A request without a usable id is dropped without an answer.",
+     "answer only what has an integer id", _probe_no_id),
+    ("end.answers", "4.5", "should", "At the end of input, calls in flight are finished.",
+     "wait for them before you exit", _probe_end_of_input),
+    ("end.input", "4.5", "should", "The Tick ends soon after the end of its input.",
+     "exit when standard input ends, also if a view is open", _probe_end_of_input),
+    ("end.sigterm", "4.5", "should", "The Tick ends soon after SIGTERM.",
+     "do not ignore SIGTERM, and do not wait in its handler", _probe_sigterm),
+    ("run.stays", "4.5", "must", "The Tick runs until it is ended.",
+     "see its last words on the screen", _observe),
+    ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
+     "derive revision from the catalogue", _observe),
+    ("read.object", "6.2", "must", "A read result is an object.",
+     "answer with seq and data", _observe),
+    ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
+     "count with integers", _observe),
+    ("read.data", "6.2", "must", "A read result has data.",
+     "write data null while there is no content", _observe),
+    ("read.at", "6.2", "must", "at of a read, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
+    ("read.size", "3.5", "must", "A read result has at most 512 KiB.",
+     "put what is big behind a query tool", _observe),
+    ("read.floor", "6.3", "must", "seq of a read is not below what the host has seen.",
+     "take seq and data together, under one lock, after the updates that went out", _observe),
+    ("update.object", "8.1", "must", "An update's params are an object.",
+     "send seq and data", _observe),
+    ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
+     "count each update, and write them in that order", _observe),
+    ("update.data", "8.2", "must", "An update has data that is not null.",
+     "send nothing until there is content", _observe),
+    ("update.at", "8.2", "must", "at of an update, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
+    ("update.size", "8.2", "must", "An update has at most 512 KiB.",
+     "put what is big behind a query tool", _observe),
+    ("answer.once", "3.2", "must", "A request is answered once.",
+     "answer at one place of the code only", _observe),
+    ("answer.id", "3.2", "must", "An answer has the id of a request.",
+     "copy the request's id", _observe),
+    ("answer.null-id", "3.2", "must", "No answer has the id null.",
+     "drop what has no id; JSON-RPC libraries answer it by default", _observe),
+    ("answer.shape", "3.6", "must", "An answer has result or error, and not both.",
+     "leave the other member out instead of writing null", _observe),
+    ("answer.error", "3.2", "must", "An error has an integer code and a message.",
+     "write {\"code\": -32000, \"message\": \"…\"}", _observe),
+    ("answer.size", "3.5", "must", "A result has at most 8 MiB.",
+     "page what is big", _observe),
+    ("message.request", "3.2", "must", "The Tick sends no requests.",
+     "send notifications without an id", _observe),
+    ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
+     "drop it, or put the news into the state", _observe),
+    ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
+     "write nothing else to standard output, each message in one piece and under a lock", _observe),
+    ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
+     "add it to every message; batches are not allowed", _observe),
+    ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
+     "copy the request's id as the number it is", _observe),
+    ("wire.newline", "3.1", "must", "The last message ends with a newline.",
+     "write the newline with the message, and flush", _observe),
+    ("wire.line-size", "3.5", "must", "A line has at most 8 MiB.", "page what is big", _observe),
+    ("wire.unicode", "3.1", "must", "Texts can be written as UTF-8.",
+     "keep lone surrogates out of strings", _observe),
+    ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
+     "log to a file", _observe),
+))
+HOST_OBSERVERS = (_observe,)
+HOST_LINE_RULES = ("wire.json", "wire.jsonrpc", "wire.kind", "wire.newline", "wire.line-size",
+                   "wire.unicode", "answer.null-id", "message.request", "message.notification")
+HOST_ANSWER_RULES = ("answer.once", "answer.id", "answer.shape", "answer.error", "answer.size")
+HOST_READ_RULES = ("read.object", "read.seq", "read.data", "read.at", "read.size", "read.floor")
+HOST_UPDATE_RULES = ("update.object", "update.seq", "update.data", "update.at", "update.size")
+
+
+def host_check(argv: list[str], calls: list[tuple[str, dict]],
+               timeout: float | None = None) -> dict:
+    """Check a Tick against HOST_RULES and return the report (see HostCheck.report).
+
+    `calls` are (tool, args) that the user approves; `timeout` is the wait for each answer, in
+    seconds, above 0 and at most 60. The Tick is started twice.
+    """
+    check = HostCheck(argv, calls, timeout)
+    try:
+        for probe in dict.fromkeys(rule.probe for rule in HOST_RULES):
+            check.run(probe)
+    finally:
+        check.finish()
+    return check.report()
+
+
+# ---- host: signals --------------------------------------------------------------------------
+
+
+class HostGuard:
+    """While it is entered, SIGTERM and SIGHUP unwind the program, so that the Tick ends with it."""
+
+    def __enter__(self) -> HostGuard:
+        self._before = {}
+        if threading.current_thread() is threading.main_thread():  # only there can they be set
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
+                    self._before[number] = signal.signal(number, self._leave)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    @staticmethod
+    def _leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+
+# ---- host: tam tick check ------------------------------------------------------------------------
+
+#: What is safe in JSON and not on a terminal: C1 controls and bidirectional overrides.
+HOST_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+#: For terminals and files that know ASCII only.
+HOST_ASCII = str.maketrans({"✓": "+", "✗": "x", "–": "-", "→": ">", "←": "<", "§": "section ",
+                            "…": "..."})
+HOST_CHECK_HELP = """\
+The Tick is started twice. Query tools that need no argument are called; a tool that mutates is
+called only where --call names it, which is your approval: with the arguments you give, and with
+ones that it must refuse.
+
+examples:
+  tam tick check -- python3 my_tick.py
+  tam tick check --call set_note '{"text": "hello"}' --json -- ./note
+
+exit codes: 0 it conforms (warnings allowed), 1 it does not, 2 the command line is wrong
+"""
+
+
+def host_say(text: str) -> None:
+    """Write lines for people to standard output, in whatever encoding that has (OSError)."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        data = text.encode(encoding)
+    except UnicodeEncodeError:
+        data = text.translate(HOST_ASCII).encode(encoding, "replace")
+    tam.write_stdout(data)
+
+
+def host_parser(word: str, purpose: str, more: str) -> tam.Parser:
+    """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
+    import argparse
+
+    return tam.Parser(prog=f"tam tick {word}", description=purpose, epilog=more,
+                      usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
+                      formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def host_split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """The options before the first `--` and the command after it."""
+    end = argv.index("--") if "--" in argv else len(argv)
+    return argv[:end], argv[end + 1:]
+
+
+def _host_parsed(parser: tam.Parser, argv: list[str]) -> tuple[object, list[str]]:
+    """The parsed options and the command. Raises tam.Usage."""
+    options, command = host_split(argv)
+    parsed = parser.parse_args(options)
+    if not command:
+        parser.error("the Tick's command is missing: … -- COMMAND [ARG…]")
+    return parsed, command
+
+
+def _host_check_arguments(argv: list[str]) -> tuple[list[str], list, float | None]:
+    """The command, the approved calls and the timeout. Raises tam.Usage."""
+    parser = host_parser("check", "Check a Tick against the protocol.", HOST_CHECK_HELP)
+    parser.add_argument("--call", nargs=2, action="append", default=[], metavar=("TOOL", "JSON"),
+                        help="call this tool with these arguments; may be repeated")
+    parser.add_argument("--timeout", type=float, metavar="S",
+                        help="seconds to wait for each answer (default: 10, and 60 for a call)")
+    parser.add_argument("--json", action="store_true", help="print one JSON envelope")
+    parsed, command = _host_parsed(parser, argv)
+    if parsed.timeout is not None and not 0 < parsed.timeout <= HostLimits.call:
+        parser.error("argument --timeout: it must be above 0 and at most 60")
+    calls = [(tool, _host_call_arguments(parser, text)) for tool, text in parsed.call]
+    return command, calls, parsed.timeout
+
+
+def _host_call_arguments(parser: tam.Parser, text: str) -> dict:
+    try:
+        args = tam.parse_json(text.encode("utf-8", "surrogateescape"))
+    except tam.BadJSON as error:
+        parser.error(f"argument --call: {tam.printable(error.message)}")
+    if not isinstance(args, dict) or tam.has_surrogate(args):
+        parser.error("argument --call: the arguments must be a JSON object")
+    return args
+
+
+def check_main(argv: list[str]) -> int:
+    """`tam tick check`: print the report on a Tick. Returns 0, 1 or, for usage errors, 2."""
+    as_json = "--json" in host_split(argv)[0]
+    try:
+        with HostGuard():
+            report = host_check(*_host_check_arguments(argv))
+    except tam.TamError as error:
+        tam.report(error, "tick.check", as_json)
+        return error.exit_status
+    if as_json:
+        text = tam.success("tick.check", report, None, None).decode("utf-8")
+        escaped = HOST_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+        tam.write_stdout(escaped.encode("utf-8"))
+    else:
+        host_say(host_report_text(report))
+    return 0 if report["conforms"] else 1
+
+
+def host_report_text(report: dict) -> str:
+    """The report for people: a line per rule, and a summary."""
+    advice = {rule.id: rule.advice for rule in HOST_RULES}
+    lines, counts = [], collections.Counter()
+    for row in report["checks"]:
+        mark = {True: "✓", None: "–"}.get(row["ok"], "!" if row["level"] == "should" else "✗")
+        counts[mark] += 1
+        line = f"{mark} {row['id']:<22} §{row['section']}  {row['detail']}"
+        lines.append(line + (f" → {advice[row['id']]}" if row["ok"] is False else ""))
+    lines.append(f"{'conforms' if report['conforms'] else 'does not conform'} "
+                 f"(outcome {report['outcome']}): {counts['✓']} rules kept, {counts['✗']} broken, "
+                 f"{counts['!']} warnings, {counts['–']} not judged")
+    return "\n".join(lines) + "\n"
+
+
+# ---- host: tam tick host -------------------------------------------------------------------------
+
+#: How much of a line a terminal shows, in characters; a script gets all of it.
+HOST_LINE_SHOWN = 4000
+HOST_KEYS = {"n": "\n", "r": "\r", "t": "\t", "e": "\x1b", "\\": "\\"}
+HOST_COMMANDS_HELP = """\
+commands, one a line:
+  describe            ask for the catalogue
+  read                read the state
+  call TOOL [JSON]    call a tool; one that mutates is asked about first, on a terminal
+  type KEYS           type into the view; \\r is Enter, \\e Escape, \\t \\n \\xHH \\uHHHH \\\\
+  resize COLS ROWS    resize the view
+  screen              show the view
+  wait [SECS]         wait for an update that no `wait` has shown, at most 10 s
+  help, quit
+
+Traffic is shown as it passes: → from the host, ← from the Tick. With a script on standard input,
+the script's `call` lines are your approval, and the exit code is 1 if a command failed.
+
+example:
+  printf 'read\\ncall add {"amount": 2}\\nwait\\n' | tam tick host -- ./counter
+"""
+
+
+class HostDriver:
+    """Drives a Tick by commands, one a line, and shows the traffic."""
+
+    def __init__(self, argv: list[str], interactive: bool) -> None:
+        """On a terminal it is `interactive`: it prompts, and asks before calls that mutate."""
+        self.interactive = interactive
+        self.failed = self.unread = False
+        self.waited_for = -1
+        self._writing = threading.Lock()
+        self.host = TickHost(argv, approve=self._approve)
+        self.host.on_traffic = self._traffic
+
+    def say(self, text: str) -> None:
+        """Show a line that is safe to show."""
+        with self._writing:
+            host_say(text + "\n")
+
+    def _traffic(self, arrow: str, line: bytes) -> None:
+        """Show a line; when nobody reads any more, the commands stop too."""
+        try:
+            if not self.unread:
+                self._show(arrow, line)
+        except BrokenPipeError:
+            self.unread = True
+
+    def _show(self, arrow: str, line: bytes) -> None:
+        if self.interactive and len(line) > HOST_LINE_SHOWN:
+            shown = line[:HOST_LINE_SHOWN].decode("utf-8", "backslashreplace")
+            self.say(f"{arrow} {tam.printable(shown)}… ({len(line):,} bytes)")
+        else:
+            self.say(f"{arrow} {tam.printable(line.decode('utf-8', 'backslashreplace'))}")
+
+    def _approve(self, tool: dict, args: dict, revision: str) -> bool:
+        """Ask the person; a script has said so by its line."""
+        if not self.interactive:
+            return True
+        self.say(f"{tam.printable(tool['name'])}: {tam.printable(tool['description'])}\n"
+                 f"  with {tam.printable(tam.encode_json(args).decode())}, "
+                 f"revision {tam.printable(revision)}")
+        return input("call it? [y/N] ").strip().lower() in ("y", "yes")
+
+    def run(self, lines: Iterator[str]) -> int:
+        """Start the Tick, do what the lines say, end it. Returns the exit status."""
+        with self.host:
+            for line in lines:
+                word, _, rest = line.strip().partition(" ")
+                if word == "quit":
+                    break
+                if word and not word.startswith("#"):
+                    self._do(word, rest.strip())
+                if self.unread:
+                    break
+                if self.host.ended is not None:
+                    self.say(f"the session has ended: {tam.printable(self.host.ended.reason)}")
+                    self.failed = True
+                    break
+        return 1 if self.failed else 0
+
+    def _do(self, word: str, rest: str) -> None:
+        command = HOST_COMMANDS.get(word)
+        try:
+            if command is None:
+                raise tam.Usage(f"there is no command {word}; `help` lists them")
+            command(self, rest)
+        except tam.TamError as error:
+            self.failed = True
+            unknown = getattr(error, "executed", False) is None and word == "call"
+            note = " (outcome unknown)" if unknown else ""
+            self.say(f"! {tam.printable(error.message)}{note}")
+
+    def describe(self, rest: str) -> None:
+        """`describe`: the traffic shows the answer."""
+        self.host.describe()
+
+    def read(self, rest: str) -> None:
+        """`read`: the traffic shows the answer."""
+        self.host.read()
+
+    def call(self, rest: str) -> None:
+        """`call TOOL [JSON]`."""
+        tool, _, text = rest.partition(" ")
+        self.host.call(tool, tam.parse_json(text.encode()) if text.strip() else {})
+
+    def type(self, rest: str) -> None:
+        """`type KEYS`, with escapes for the keys that cannot stand in a line."""
+        self.host.type(re.sub(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrte\\]))", _host_key,
+                              rest))
+
+    def resize(self, rest: str) -> None:
+        """`resize COLS ROWS`."""
+        match = re.fullmatch(r"([1-9][0-9]{0,2}) +([1-9][0-9]{0,2})", rest)
+        if match is None:
+            raise tam.Usage("resize takes columns and rows, each 1 to 999")
+        self.host.resize(int(match[1]), int(match[2]))
+
+    def screen(self, rest: str) -> None:
+        """`screen`: the rows down to the last that is not blank."""
+        text = "\n".join(tam.printable(line.rstrip()) for line in self.host.screen())
+        self.say(text.rstrip("\n"))
+
+    def wait(self, rest: str) -> None:
+        """`wait [SECS]`: each update is waited for once."""
+        if not re.fullmatch(r"([0-9]{1,5}(\.[0-9]+)?)?", rest):
+            raise tam.Usage("wait takes a number of seconds")
+        update = self.host.wait_update(self.waited_for, float(rest or HostLimits.start))
+        if update is None:
+            self.say("no update came")
+            return
+        self.waited_for = update["seq"]
+        self.say(f"update {update['seq']}, and {update['merged']} before it")
+
+    def help(self, rest: str) -> None:
+        """`help`."""
+        self.say(HOST_COMMANDS_HELP.rstrip())
+
+
+def _host_key(match: re.Match[str]) -> str:
+    """The key that an escape of `type` means."""
+    return HOST_KEYS[match[3]] if match[3] else chr(int(match[1] or match[2], 16))
+
+
+HOST_COMMANDS = {
+    "describe": HostDriver.describe, "read": HostDriver.read, "call": HostDriver.call,
+    "type": HostDriver.type, "resize": HostDriver.resize, "screen": HostDriver.screen,
+    "wait": HostDriver.wait, "help": HostDriver.help,
+}
+
+
+def _host_typed_lines() -> Iterator[str]:
+    """What a person types, with history where the system has readline."""
+    try:
+        import readline  # noqa: F401  (input() uses it)
+    except ImportError:
+        pass  # without it there is no history
+    while True:
+        try:
+            yield input("tick> ")
+        except EOFError:
+            return
+
+
+def host_main(argv: list[str]) -> int:
+    """`tam tick host`: drive a Tick by commands. Returns 0, 1 where one failed, 2 for usage."""
+    parser = host_parser("host", "Drive a Tick by hand or by script.", HOST_COMMANDS_HELP)
+    try:
+        command = _host_parsed(parser, argv)[1]
+        interactive = sys.stdin is not None and sys.stdin.isatty()
+        with HostGuard():
+            driver = HostDriver(command, interactive)
+            return driver.run(_host_typed_lines() if interactive else sys.stdin)
+    except HostStartError as error:
+        tam.report(error, "tick.host", False)
+        for line in error.details["screen"].splitlines():
+            tam.write_stderr(f"  | {tam.printable(line)}\n".encode("utf-8", "replace"))
+        return error.exit_status
+    except tam.TamError as error:
+        tam.report(error, "tick.host", False)
+        return error.exit_status
 
 
 # ---- the command line ----------------------------------------------------------------------------
