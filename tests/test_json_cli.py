@@ -1095,10 +1095,11 @@ def test_status_counts_live_tasks_leases_and_the_first_five_candidates(
     js("task del 3")
     js("task claim 4 --agent a --lease 60")
     js("task claim 5 --agent a --lease 3600")
+    js("task start 6")  # in progress, and nobody's
     clock.now += 60
     data = js("status").data
     assert data["project"] == "p"
-    assert data["counts"] == {"todo": 5, "in_progress": 2, "done": 1}
+    assert data["counts"] == {"todo": 4, "in_progress": 3, "done": 1}
     assert (data["leased"], data["unassigned"]) == (1, 5)
     assert [task["id"] for task in data["next"]] == [7, 8, 1, 4, 9]
 
