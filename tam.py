@@ -399,7 +399,7 @@ def _schema_key(run: _SchemaRun, value: object) -> object:
         return float, repr(value)
     if kind is list:
         run.spend(len(value))
-        return list, *[_schema_key(run, item) for item in value]
+        return (list, *[_schema_key(run, item) for item in value])
     if kind is dict:
         run.spend(len(value))
         return dict, frozenset([(name, _schema_key(run, item)) for name, item in value.items()])

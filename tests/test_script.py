@@ -160,7 +160,7 @@ def test_it_imports_only_the_standard_library_and_little_of_it() -> None:
 
 
 def test_the_source_parses_as_python_3_8() -> None:
-    ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 8))
+    ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
 def guarded_start() -> str:
