@@ -159,7 +159,7 @@ def test_it_imports_only_the_standard_library_and_little_of_it() -> None:
 # ---- an older Python
 
 
-def test_the_source_parses_as_python_3_8() -> None:
+def test_the_source_parses_as_python_3_7() -> None:
     ast.parse(SCRIPT.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
