@@ -950,14 +950,21 @@ _REGEX_CATEGORIES = (
     "Zs/Space_Separator Zl/Line_Separator Zp/Paragraph_Separator C/Other Cc/Control/cntrl "
     "Cf/Format Cs/Surrogate Co/Private_Use Cn/Unassigned"
 )
+#: How often the usual signs repeat what stands before them: at least, and at most.
+_REGEX_SIGNS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 # These stay text until a pattern is read: few commands meet one, and compiling takes milliseconds.
-_REGEX_REPEAT = r"(?:([*+?])|\{([0-9]+)(,?)([0-9]*)\})\??"
+_REGEX_BRACES = r"\{([0-9]+)(,?)([0-9]*)\}"
 _REGEX_GROUP = r"\((?:\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>))?"
 _REGEX_PROPERTY = r"\{(?:(?:gc|General_Category)=)?([A-Za-z_]+)\}"
 _REGEX_HEX = (
     r"x([0-9A-Fa-f]{2})|u\{0*([0-9A-Fa-f]{1,6})\}"
     r"|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})"
 )
+
+
+def _regex_in_category(char: str, names: tuple) -> bool:
+    from unicodedata import category  # few patterns ask for it
+    return category(char).startswith(names)
 
 
 class _RegexSet(dict):
@@ -970,11 +977,9 @@ class _RegexSet(dict):
         self.ranges, self.negated = ranges, negated
 
     def learn(self, run: _SchemaRun, char: str) -> bool:
-        from unicodedata import category
         run.spend(len(self.ranges))
-        code, kind = ord(char), category(char)
         inside = any(
-            kind.startswith(low) == high if type(low) is tuple else low <= code <= high
+            _regex_in_category(char, low) == high if type(low) is tuple else low <= ord(char) <= high
             for low, high in self.ranges
         )
         if len(self) >= 1_000:
@@ -1050,20 +1055,34 @@ class _RegexReader:
 
     def repeated(self) -> list[tuple]:
         states = self.atom()
-        found = self.take(_REGEX_REPEAT)
-        if not found:
+        bounds = self.repetition()
+        if bounds is None:
             return states
-        sign, least, comma, most = found.groups()
-        low = {"*": 0, "+": 1, "?": 0}[sign] if sign else self.count(least)
-        high = 1 if sign == "?" else self.count(most) if most else low
-        if high < low:
+        low, high = bounds
+        if high is not None and high < low:
             raise self.fail("the numbers of a repetition are out of order")
-        self.grow(len(states) * max(high - 1, 0))
+        self.grow(len(states) * max((low if high is None else high) - 1, 0))
         back = len(states)
-        if sign in ("*", "+") or comma and not most:
+        if high is None:
             loop = states * max(low, 1) + [("fork", (1, -back))]
             return loop if low else [("fork", (back + 2, 1)), *loop]
         return states * low + [("fork", (back + 1, 1)), *states] * (high - low)
+
+    def repetition(self) -> tuple[int, int | None] | None:
+        """Take a repetition, if one is next: its least and its most, None for no end."""
+        bounds = _REGEX_SIGNS.get(self.next())
+        if bounds is not None:
+            self.at += 1
+        elif self.next() == "{":
+            found = self.take(_REGEX_BRACES)
+            if not found:
+                return None
+            low = self.count(found[1])
+            bounds = (low, self.count(found[3]) if found[3] else None if found[2] else low)
+        else:
+            return None
+        self.skip("?")
+        return bounds
 
     def count(self, digits: str) -> int:
         if len(digits) > 9:
@@ -1071,7 +1090,9 @@ class _RegexReader:
         return int(digits)
 
     def atom(self) -> list[tuple]:
-        if re.compile(_REGEX_REPEAT).match(self.pattern, self.at):
+        start = self.at
+        if self.repetition() is not None:
+            self.at = start
             raise self.fail("there is nothing to repeat")
         self.grow(1)
         if self.next() == "(":
@@ -3149,9 +3170,9 @@ def task_del(work: Work, args: dict) -> dict:
 
 # ---- the operation table -------------------------------------------------------------------------
 
-_ONE_LINE = r"^[^\n\r\x0b\x0c\x85\u2028\u2029]*$"
-_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]*$"
-_NO_COMMA = r"^[^,\x00-\x1f\x7f-\x9f]*$"
+_ONE_LINE = "^[^\n\r\x0b\x0c\x85\u2028\u2029]*$"
+_NO_CONTROLS = "^[^\x00-\x1f\x7f-\x9f]*$"
+_NO_COMMA = "^[^,\x00-\x1f\x7f-\x9f]*$"
 #: What the patterns ask for, in words: an error says this instead.
 PATTERN_WORDS = {
     _ONE_LINE: "must be one line",
@@ -4145,6 +4166,11 @@ HELP_WORDS = {
     "if_revision": "conflict unless the task is still at this revision",
     "idempotency_key": "a retry with the same key finds the task and adds no second one",
 }
+
+
+# tam speaks English everywhere: looking for translations of argparse's words, once for each of
+# them, costs as much as a query and would make an error's text depend on the locale.
+argparse._ = str
 
 
 class Parser(argparse.ArgumentParser):
