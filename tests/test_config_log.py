@@ -73,8 +73,8 @@ def test_every_way_of_toml_to_write_a_value_is_read(scratch_home: Path, text: st
 
 
 @pytest.mark.parametrize("content", [
-    b"theme = dark\n", b'theme = "dark\n', b"\xff\xfe", b'theme = "a"\ntheme = "b"\n', b"theme = 3\n",
-    b"current_project = [1]\n", b"[db_file]\n", b"\x00",
+    b"theme = dark\n", b'theme = "dark\n', b"\xff\xfe", b'theme = "a"\ntheme = "b"\n',
+    b"theme = 3\n", b"current_project = [1]\n", b"[db_file]\n", b"\x00",
 ])
 @pytest.mark.parametrize("words", [("task", "list"), ("project", "add", "p"), ("config",)])
 def test_a_config_that_cannot_be_used_is_a_startup_failure(
@@ -164,7 +164,7 @@ def test_a_change_keeps_comments_unknown_keys_and_order(scratch_home: Path) -> N
                  "logfile_pattern = 'x.{}.log'", "[plugin]"):
         assert line in changed.splitlines()
     tam_.set_config(current_project=None)
-    assert "current_project" not in tomllib.loads((scratch_home / tam.CONFIG_NAME).read_text("utf-8"))
+    assert "current_project" not in load(scratch_home)
 
 
 @pytest.mark.parametrize("value", [
@@ -354,10 +354,10 @@ def test_the_log_rolls_at_its_limit_and_keeps_five_old_files(scratch_home: Path)
     for number in range(40):
         home.log(f"record {number:02} " + "x" * 60, limit=300)
     found = logs(scratch_home)
-    assert list(found) == ["tam.1.log", "tam.2.log", "tam.3.log", "tam.4.log", "tam.5.log", "tam.log"]
+    assert list(found) == [*(f"tam.{number}.log" for number in range(1, 6)), "tam.log"]
     assert all(len(text) <= 300 for text in found.values())
-    newest_first = [found["tam.log"]] + [found[f"tam.{number}.log"] for number in range(1, 6)]
-    kept = [line.split("record ")[1][:2] for text in reversed(newest_first) for line in text.splitlines()]
+    oldest_first = [found[f"tam.{number}.log"] for number in range(5, 0, -1)] + [found["tam.log"]]
+    kept = [line.split("record ")[1][:2] for line in "".join(oldest_first).splitlines()]
     assert kept == [f"{number:02}" for number in range(40 - len(kept), 40)]
 
 

@@ -1,4 +1,4 @@
-"""Files of tam 1.0.13 and of schema v1: they open, nothing in them is lost, or they stay as they are.
+"""Files of tam 1.0.13 and of schema v1: they open and lose nothing, or stay as they are.
 
 Contract, data model and migration (P 2.1, P 7 item 2).
 """
@@ -169,10 +169,13 @@ def test_a_backup_is_made_where_hard_links_are_not_allowed(
         raise PermissionError(1, "Operation not permitted")
 
     path = legacy_home(scratch_home)
+    backup = scratch_home / "tam.db3.bak.v1"
     original = path.read_bytes()
     monkeypatch.setattr(os, "link", refuse)
     assert run("task", "list", "--json").code == 0
-    assert (scratch_home / "tam.db3.bak.v1").read_bytes() == original
+    assert backup.read_bytes() == original
+    tam.replace_file(str(backup), b"another one", overwrite=False)
+    assert backup.read_bytes() == original
     assert not list(scratch_home.glob("*.tmp"))
 
 
@@ -205,6 +208,21 @@ def test_a_migration_cut_off_after_some_columns_is_finished(
     assert [row[0] for row in old_rows(path)[0]] == [row[0] for row in rows[0]]
 
 
+@pytest.mark.parametrize("mark", ["PRAGMA application_id = 0", "PRAGMA user_version = 0"])
+def test_a_file_that_lost_its_marks_on_the_way_through_a_dump_is_marked_again(
+    scratch_home: Path, mark: str
+) -> None:
+    path = legacy_home(scratch_home)
+    assert run("task", "claim", "1", "--agent", "a", "--json").code == 0
+    rows = query(path, "SELECT * FROM task ORDER BY id")
+    counts = run("status", "--json").data
+    query(path, mark)
+    assert run("status", "--json").data == counts
+    assert query(path, "SELECT * FROM task ORDER BY id") == rows
+    assert version(path) == 2
+    assert run("task", "add", "t", "--json").code == 0
+
+
 def test_a_v0_file_that_lost_its_task_table_gets_it(scratch_home: Path) -> None:
     path = legacy_home(scratch_home)
     query(path, "DROP TABLE task")
@@ -225,8 +243,10 @@ def test_nulls_bad_bytes_and_orphans_neither_crash_a_read_nor_change(scratch_hom
         query(path, statement)
     query(path, "DROP TRIGGER task_update_timestamp")
     query(path, "UPDATE task SET updated = NULL WHERE id = 2")
-    raw = "SELECT id, CAST(title AS BLOB), CAST(content AS BLOB), typeof(content), created, updated," \
-          " is_deleted, project_id FROM task ORDER BY id"
+    raw = (
+        "SELECT id, CAST(title AS BLOB), CAST(content AS BLOB), typeof(content), created, updated,"
+        " is_deleted, project_id FROM task ORDER BY id"
+    )
     before = query(path, raw)
     data = run("task", "list", "--limit", "1000", "--json").data
     shown = {task["id"]: task for task in data["tasks"]}
@@ -235,7 +255,15 @@ def test_nulls_bad_bytes_and_orphans_neither_crash_a_read_nor_change(scratch_hom
     assert (shown[2]["created"], shown[2]["updated"]) == (None, None)
     assert shown[7]["title"].startswith("\ufffdf")
     assert 900 not in shown
-    for words in (*READS, ("task", "show", "2"), ("task", "show", "7"), ("task", "list", "--search", "é")):
+    tam_, pages, cursor = tam.Tam(env=dict(os.environ)), [], {}
+    while cursor is not None:
+        page = tam_.call("task.list", {"limit": 2, **cursor})
+        pages += [task["id"] for task in page["tasks"]]
+        cursor = {"cursor": page["next_cursor"]} if page["truncated"] else None
+    tam_.close()
+    assert pages == [task["id"] for task in data["tasks"]]
+    odd = ("task", "show", "2"), ("task", "show", "7"), ("task", "list", "--search", "é")
+    for words in (*READS, *odd):
         assert run(*words, "--json").code == 0, words
         assert run(*words).code == 0, words
     assert run("task", "show", "900", "--json").error["code"] == "not_found"

@@ -115,9 +115,11 @@ class Model:
         }
 
     def leased(self, task: dict) -> bool:
-        return task["agent"] is not None and task["expires"] is not None and task["expires"] > self.now
+        return task["agent"] is not None and (task["expires"] or 0) > self.now
 
-    def record(self, task: dict, event: str, before: str | None, metadata: dict | None = None) -> None:
+    def record(
+        self, task: dict, event: str, before: str | None, metadata: dict | None = None
+    ) -> None:
         self.events.append({
             "id": len(self.events) + 1, "task_id": task["id"], "event": event,
             "actor": self.agent or "human", "from_status": before, "to_status": task["status"],
@@ -263,7 +265,8 @@ class Model:
         return task
 
     def task_update(self, args: dict, task: dict) -> dict:
-        wanted = {name: args[name] for name in ("description", "status", "priority") if name in args}
+        plain = ("description", "status", "priority")
+        wanted = {name: args[name] for name in plain if name in args}
         if "title" in args:
             wanted["title"] = args["title"].strip()
         if "tags" in args:
@@ -438,7 +441,8 @@ class World:
             args["project"] = self.choice.choice(NAMES + ["p0"] * 8 + ["no such project"])
         if name not in NO_AGENT and self.choice.random() < 0.8:
             holder = self.model.tasks.get(args.get("id"), {}).get("agent")
-            args["agent"] = self.choice.choice(AGENTS * 3 + [holder or "a"] * 9 + ["", "human", "human"])
+            agents = AGENTS * 3 + [holder or "a"] * 9 + ["", "human", "human"]
+            args["agent"] = self.choice.choice(agents)
         self.last = args
         return args
 
@@ -484,7 +488,8 @@ class World:
         return {}
 
     def args_history(self) -> dict:
-        return self.some(since=[0, -5, max(0, len(self.model.events) - 20), 2**70], limit=[1, 5, 0, 2000])
+        recent = max(0, len(self.model.events) - 20)
+        return self.some(since=[0, -5, recent, 2**70], limit=[1, 5, 0, 2000])
 
     def args_task_events(self) -> dict:
         return {"id": self.an_id(), **self.args_history()}
@@ -537,16 +542,20 @@ class World:
     # tam 1.0.13 on the same file
 
     def old_program(self) -> None:
-        number, project = self.an_id(), self.choice.choice(self.model.projects[:1] * 5 + self.model.projects)
+        number = self.an_id()
+        project = self.choice.choice(self.model.projects[:1] * 5 + self.model.projects)
         task = self.model.tasks.get(number)
-        statement = self.choice.choice(["add", "status", "title", "delete", "delete project", "erase"])
+        statement = self.choice.choice(
+            ["add", "status", "title", "delete", "delete project", "erase"])
         if statement == "add":
-            self.raw.execute("INSERT INTO task(title, project_id) VALUES (?, ?)", ("raw", project["id"]))
+            insert = "INSERT INTO task(title, project_id) VALUES ('raw', ?)"
+            self.raw.execute(insert, (project["id"],))
             [(created,)] = self.raw.execute("SELECT created FROM task ORDER BY id DESC LIMIT 1")
             self.model.add_task(project, "raw", f"{created[:10]}T{created[11:]}Z")
         elif statement == "delete project":
             project["deleted"] = self.choice.random() < 0.2
-            self.raw.execute("UPDATE project SET is_deleted = ? WHERE id = ?", (project["deleted"], project["id"]))
+            self.raw.execute("UPDATE project SET is_deleted = ? WHERE id = ?",
+                             (project["deleted"], project["id"]))
         elif task is None:
             return
         elif statement == "status":
@@ -590,8 +599,8 @@ class World:
         assert got["counts"] == model.status({})["counts"]
         assert got["leased_count"] == len(leased)
         assert got["next_expiry"] == min((task["expires"] for task in leased), default=None)
-        assert [task["id"] for task in got["leased"]] == [
-            task["id"] for task in sorted(leased, key=lambda task: (task["expires"], task["id"]))][:50]
+        leased.sort(key=lambda task: (task["expires"], task["id"]))
+        assert [task["id"] for task in got["leased"]] == [task["id"] for task in leased][:50]
         for status in STATUSES:
             assert [self.shown(view) for view in got["columns"][status]] == [
                 model.view(task) for task in newest if task["status"] == status][:500]

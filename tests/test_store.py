@@ -4,6 +4,7 @@ Contract, data model and migration; P 2.1, P 7 item 5.
 """
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -13,7 +14,7 @@ import pytest
 import tam
 
 from processes import (
-    DROP_RIGHTS, files, fill, finish, leave_wal, legacy_home, python, query, together, without_rights,
+    DROP_RIGHTS, fill, finish, leave_wal, legacy_home, python, query, together, without_rights,
 )
 from support import run
 
@@ -108,6 +109,21 @@ def test_every_write_is_one_commit_of_task_revision_and_event(
         count = watcher.execute("SELECT count(*) FROM task_events WHERE task_id = ?", (task["id"],))
         assert count.fetchone()[0] == task["revision"]
     watcher.close()
+
+
+def test_the_counters_follow_every_way_to_change_a_task(home: Path) -> None:
+    path = home / "tam.db3"
+    query(path, "INSERT INTO project(name) VALUES ('q')")
+    for statement in (
+        "UPDATE task SET project_id = 2 WHERE id = 1", "UPDATE task SET status = 2 - status",
+        "UPDATE task SET is_deleted = NULL", "UPDATE task SET is_deleted = 1 WHERE id = 2",
+        "UPDATE task SET project_id = 1, status = 1, is_deleted = 0 WHERE id < 3",
+        "DELETE FROM task WHERE id = 2", "DELETE FROM task",
+    ):
+        query(path, statement)
+        assert query(path, "SELECT * FROM task_count WHERE n <> 0 ORDER BY 1, 2") == query(
+            path, "SELECT project_id, status, count(*) FROM task WHERE IFNULL(is_deleted, 0) = 0"
+                  " GROUP BY 1, 2 ORDER BY 1, 2"), statement
 
 
 def test_now_is_taken_once_under_the_write_lock(home: Path) -> None:
@@ -386,8 +402,9 @@ def test_a_busy_database_is_a_retryable_error(home: Path) -> None:
 
 
 @pytest.mark.parametrize("code, busy", [
-    (sqlite3.SQLITE_BUSY, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, True), (sqlite3.SQLITE_LOCKED, True),
-    (sqlite3.SQLITE_PROTOCOL, True), (sqlite3.SQLITE_FULL, False), (sqlite3.SQLITE_READONLY, False),
+    (sqlite3.SQLITE_BUSY, True), (sqlite3.SQLITE_BUSY_SNAPSHOT, True),
+    (sqlite3.SQLITE_LOCKED, True), (sqlite3.SQLITE_PROTOCOL, True),
+    (sqlite3.SQLITE_FULL, False), (sqlite3.SQLITE_READONLY, False),
 ])
 def test_only_the_locks_of_others_are_retryable(code: int, busy: bool) -> None:
     error = sqlite3.OperationalError("any words")
@@ -452,12 +469,18 @@ with tam_.store.writing() as db:
     assert long_lived.call("task.add", {"title": "t"})["task"]["id"] == 4
 
 
-@pytest.mark.parametrize("missing", ["fcntl", "lock file"])
+@pytest.mark.parametrize("missing", ["fcntl", "lock file", "locks"])
 def test_writers_work_without_the_queue(
     home: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     if missing == "fcntl":
         monkeypatch.setattr(tam, "fcntl", None)
+    elif missing == "locks":
+
+        def refuse(*args: object) -> None:
+            raise OSError(errno.ENOLCK, "No locks available")
+
+        monkeypatch.setattr(tam.fcntl, "flock", refuse)
     else:
         (home / "tam.db3.lock").unlink()
         (home / "tam.db3.lock").mkdir()
@@ -527,7 +550,9 @@ def test_a_config_that_names_another_database_is_followed(
 # -- odd places --
 
 
-@pytest.mark.parametrize("name", ["a b.db3", "100%.db3", "what?.db3", "#1;&.db3", "数据\n库.db3", "-wal"])
+@pytest.mark.parametrize("name", [
+    "a b.db3", "100%.db3", "what?.db3", "#1;&.db3", "数据\n库.db3", "-wal",
+])
 def test_a_database_may_have_any_name(home: Path, name: str) -> None:
     shutil.copyfile(home / "tam.db3", home / name)
     opened().set_config(db_file=str(home / name))
