@@ -186,7 +186,11 @@ class Busy(Internal):
 
 
 class SchemaError(Invalid):
-    """A JSON Schema that is not valid, or too costly to apply."""
+    """A JSON Schema that is not valid, or that this validator cannot apply.
+
+    `details` have `unsupported`: True where the schema may well be valid, and only goes beyond
+    what is supported here or what a check may cost.
+    """
 
 
 class BadJSON(Invalid):
@@ -221,19 +225,23 @@ def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
     """Raise SchemaError, with the `pointer` to the place, unless `schema` can be used.
 
     Refused are a keyword whose own value has a wrong shape, at any depth and in annotations too;
-    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong or
-    uses what is not supported; nesting beyond MAX_DEPTH; more work than `steps`. Words outside
-    the subset pass: `unchecked_words` names them.
+    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong.
+    Refused as `unsupported`, if nothing is wrong beside it, are a pattern that uses what is not
+    supported, a `$ref` to another document or to an anchor, nesting beyond MAX_DEPTH, and more
+    work than `steps`. Words outside the subset pass: `unchecked_words` names them.
     """
     run = _SchemaRun(schema, steps)
     places = _schema_places(run)
     for place, at in places.values():
         _check_place(run, place, at)
     _check_circles(run, places)
+    if run.unsupported is not None:
+        raise run.unsupported
 
 
 def violations(
-    schema: object, value: object, *, steps: int = SCHEMA_STEPS, enough: float = math.inf
+    schema: object, value: object, *, steps: int = SCHEMA_STEPS, enough: float = math.inf,
+    skipped: set[str] | None = None,
 ) -> list[tuple[str, str]]:
     """Return all that is wrong with `value`, as (JSON Pointer, sentence): [] where it fits.
 
@@ -241,12 +249,13 @@ def violations(
     must be so and, in short, what was found; lone surrogates appear as escapes. The check ends
     when `enough` is found, before what stands later in the schema. SchemaError is raised where
     the check takes more than `steps` or goes too deep, where the value is none that JSON has, and
-    where a schema that was never checked turns out to be wrong.
+    where a schema that was never checked turns out to be wrong. A keyword that needs what is not
+    supported is a SchemaError too; with a set as `skipped` it is left unchecked and put in there.
     """
     if schema is True or schema == {}:
         return []
     run = _SchemaRun(schema, steps)
-    run.enough = enough
+    run.enough, run.skipped = enough, skipped
     run.pending.append((schema, value, ()))
     try:
         run.drain()
@@ -263,13 +272,26 @@ def unchecked_words(schema: object) -> list[str]:
     """Return the keywords in `schema` that may have a say but are not checked, sorted.
 
     That is every word that is neither in the subset nor an annotation of 2020-12 nor begins
-    with "x-", and `$id` below the top, where it changes what a `$ref` means.
+    with "x-", `$id` below the top, where it changes what a `$ref` means, and `pattern`,
+    `patternProperties` or `$ref` where what they hold is not supported.
     """
-    places = _schema_places(_SchemaRun(schema, SCHEMA_STEPS)).values()
+    run = _SchemaRun(schema, SCHEMA_STEPS)
     return sorted({
-        str(word) for place, at in places if type(place) is dict for word in place
-        if word not in _SCHEMA_KNOWN and not str(word).startswith("x-") and (at or word != "$id")
+        str(word) for place, at in _schema_places(run).values() if type(place) is dict
+        for word in place if _is_unchecked(run, str(word), place[word], top=not at)
     })
+
+
+def _is_unchecked(run: _SchemaRun, word: str, held: object, top: bool) -> bool:
+    if word not in _SCHEMA_KNOWN:
+        return not word.startswith("x-") and not (top and word == "$id")
+    try:
+        shape, _ = _SHAPES[word]
+        if shape(held):
+            _check_use(run, word, held)
+    except SchemaError as error:
+        return "unsupported" in error.details
+    return False
 
 
 # ---- the run: what is still to be applied, what was found, what it may still cost
@@ -278,7 +300,8 @@ def unchecked_words(schema: object) -> list[str]:
 class _SchemaRun:
     """One evaluation. What is pending is applied level by level, so that depth is counted."""
 
-    __slots__ = ("root", "limit", "left", "depth", "pending", "found", "enough", "targets")
+    __slots__ = ("root", "limit", "left", "depth", "pending", "found", "enough", "targets",
+                 "skipped", "unsupported")
 
     def __init__(self, root: object, steps: int) -> None:
         self.root = root
@@ -288,11 +311,14 @@ class _SchemaRun:
         self.found: list[tuple] = []
         self.enough = math.inf
         self.targets: dict[str, object] = {}
+        self.skipped: set[str] | None = None
+        self.unsupported: SchemaError | None = None
 
     def spend(self, steps: int) -> None:
         self.left -= steps
         if self.left < 0:
-            raise SchemaError(f"the check takes more than {self.limit:,} steps", steps=self.limit)
+            text = f"the check takes more than {self.limit:,} steps"
+            raise SchemaError(text, steps=self.limit, unsupported=True)
 
     def report(self, at: tuple, must: str, value: object) -> None:
         self.spend(4)
@@ -327,25 +353,42 @@ class _SchemaRun:
         for word in schema.keys():
             rule = rules.get(word)
             if rule is not None:
-                rule(self, word, schema, value, at)
+                try:
+                    rule(self, word, schema, value, at)
+                except SchemaError as error:
+                    self.skip(word, error)
                 if len(self.found) >= self.enough:
                     return
 
+    def skip(self, word: str, error: SchemaError) -> None:
+        """Leave a keyword unchecked that needs what is not supported, if that was asked for."""
+        if self.skipped is None or self.left < 0 or "unsupported" not in error.details:
+            raise error
+        self.spend(10)
+        self.skipped.add(word)
+
     def failures(self, schema: object, value: object, at: tuple) -> list[tuple]:
-        """What is wrong in the first place where something is: [] where the value fits."""
-        outside = self.pending, self.found, self.enough, self.depth
-        self.pending, self.found, self.enough = [(schema, value, at)], [], 1
-        self.drain()
-        found = self.found
-        self.pending, self.found, self.enough, self.depth = outside
-        return found
+        """What is wrong in the first place where something is: [] where the value fits.
+
+        Nothing is skipped in here: "not" would take what was not looked at for what fits. So a
+        keyword that cannot tell is skipped as a whole, by the one that asks.
+        """
+        outside = self.pending, self.found, self.enough, self.depth, self.skipped
+        self.pending, self.found, self.enough, self.skipped = [(schema, value, at)], [], 1, None
+        try:
+            self.drain()
+            return self.found
+        finally:
+            self.pending, self.found, self.enough, self.depth, self.skipped = outside
 
     def target(self, ref: object) -> object:
         """The schema that a `$ref` means."""
         if ref not in self.targets:
             target = _schema_resolve(self.root, ref)
             if type(target) not in (dict, bool):
-                raise SchemaError(f"$ref {_schema_shown(ref)} leads to no schema in this document")
+                elsewhere = {} if _schema_tokens(ref) is not None else {"unsupported": True}
+                raise SchemaError(f"$ref {_schema_shown(ref)} leads to no schema in this document",
+                                  **elsewhere)
             self.targets[ref] = target
         return self.targets[ref]
 
@@ -742,7 +785,8 @@ def _schema_places(run: _SchemaRun) -> dict[int, tuple[object, tuple]]:
     while level:
         depth += 1
         if depth > MAX_DEPTH:
-            raise SchemaError(f"the schema is nested over {MAX_DEPTH} deep", pointer="")
+            text = f"the schema is nested over {MAX_DEPTH} deep"
+            raise SchemaError(text, pointer="", unsupported=True)
         below: list[tuple[object, tuple]] = []
         for schema, at in level:
             if id(schema) not in places:
@@ -782,8 +826,10 @@ def _check_place(run: _SchemaRun, schema: object, at: tuple) -> None:
         try:
             _check_use(run, word, held)
         except SchemaError as error:
-            pointer = _schema_pointer((at, word))
-            raise SchemaError(error.message, **error.details, pointer=pointer) from None
+            found = SchemaError(error.message, **error.details, pointer=_schema_pointer((at, word)))
+            if "unsupported" not in error.details or run.left < 0:
+                raise found from None
+            run.unsupported = run.unsupported or found  # what is wrong for certain goes first
 
 
 def _check_use(run: _SchemaRun, word: str, held: object) -> None:
@@ -830,7 +876,7 @@ def _schema_in_place(run: _SchemaRun, schema: object) -> list[dict]:
         elif word in ("not", "if", "then", "else"):
             parts.append(held)
         elif word == "$ref":
-            parts.append(run.target(held))
+            parts.append(_schema_resolve(run.root, held))
     return [part for part in parts if type(part) is dict]
 
 
@@ -927,7 +973,7 @@ _SCHEMA_KNOWN = _SHAPES.keys() - {
 #   set   one character of `what`, then the next state     edge  an assertion: "^", "$", "b", "B"
 #   fork  go on at each of these distances, last first     done  found
 #   look  (wanted, distance): a lookahead follows; go on at that distance
-# Distances are relative, so that states can be copied where something is repeated. Refused are
+# Distances are relative, so that states can be copied where something is repeated. Unsupported are
 # back-references, lookbehind, flags, and Unicode properties other than the general category. More
 # lenient than the u flag: escaped punctuation, a single brace, and a dash beside \w are themselves.
 
@@ -956,6 +1002,9 @@ _REGEX_SIGNS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _REGEX_BRACES = r"\{([0-9]+)(,?)([0-9]*)\}"
 _REGEX_GROUP = r"\((?:\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>))?"
 _REGEX_PROPERTY = r"\{(?:(?:gc|General_Category)=)?([A-Za-z_]+)\}"
+# What others understand and this does not: a lookbehind, flags, and a property with its value.
+_REGEX_BEYOND = r"\?(?:<[=!]|(?=[ims-]+:)[ims]*(?:-[ims]*)?:)"
+_REGEX_OTHER_PROPERTY = r"\{[A-Za-z_]+(?:=[A-Za-z_0-9]+)?\}"
 _REGEX_HEX = (
     r"x([0-9A-Fa-f]{2})|u\{0*([0-9A-Fa-f]{1,6})\}"
     r"|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})"
@@ -995,14 +1044,18 @@ class _RegexReader:
         self.pattern = pattern
         self.at = self.depth = self.size = 0
 
-    def fail(self, why: str) -> SchemaError:
+    def fail(self, why: str, **details: object) -> SchemaError:
         where = f"character {self.at} of the pattern {_schema_shown(self.pattern)}"
-        return SchemaError(f"{why}, at {where}")
+        return SchemaError(f"{why}, at {where}", **details)
+
+    def beyond(self, why: str) -> SchemaError:
+        """The error for what may well be right, but goes beyond what is supported here."""
+        return self.fail(why, unsupported=True)
 
     def grow(self, states: int) -> None:
         self.size += states
         if self.size > REGEX_STATES:
-            raise self.fail("it takes too many states")
+            raise self.beyond("it takes too many states")
 
     def next(self, ahead: int = 0) -> str:
         return self.pattern[self.at + ahead:self.at + ahead + 1]
@@ -1035,7 +1088,7 @@ class _RegexReader:
     def choice(self) -> list[tuple]:
         self.depth += 1
         if self.depth > REGEX_DEPTH:
-            raise self.fail(f"groups are nested over {REGEX_DEPTH} deep")
+            raise self.beyond(f"groups are nested over {REGEX_DEPTH} deep")
         forms = [self.row()]
         while self.skip("|"):
             forms.append(self.row())
@@ -1086,7 +1139,7 @@ class _RegexReader:
 
     def count(self, digits: str) -> int:
         if len(digits) > 9:
-            raise self.fail("it repeats too often")
+            raise self.beyond("it repeats too often")
         return int(digits)
 
     def atom(self) -> list[tuple]:
@@ -1111,7 +1164,9 @@ class _RegexReader:
     def group(self) -> list[tuple]:
         start = self.take(_REGEX_GROUP)
         if self.next() == "?":
-            raise self.fail("of the groups with (? only (?: (?= (?! and (?<name> are supported")
+            known = re.compile(_REGEX_BEYOND).match(self.pattern, self.at)
+            say = self.beyond if known else self.fail
+            raise say("of the groups with (? only (?: (?= (?! and (?<name> are supported")
         states = self.choice()
         if not self.skip(")"):
             raise self.fail("a group is not closed")
@@ -1129,7 +1184,7 @@ class _RegexReader:
         if char in "pP":
             return [(self.category(), char == "p")]
         if char in "123456789k":
-            raise self.fail("back-references are not supported")
+            raise self.beyond("back-references are not supported")
         code = self.code(char)
         return [(code, code)]
 
@@ -1138,7 +1193,8 @@ class _RegexReader:
         for names in _REGEX_CATEGORIES.split() if found else ():
             if found[1] in names.split("/"):
                 return ("Lu", "Ll", "Lt") if names[:2] == "LC" else (names.split("/")[0],)
-        raise self.fail("of the Unicode properties only the general category is supported")
+        say = self.beyond if found or self.take(_REGEX_OTHER_PROPERTY) else self.fail
+        raise say("of the Unicode properties only the general category is supported")
 
     def code(self, char: str) -> int:
         if char in _REGEX_CONTROLS:
@@ -1196,21 +1252,35 @@ def _regex_gaps(ranges: tuple) -> list[tuple[int, int]]:
     return list(zip(firsts, [first - 1 for first, _ in ranges] + [_REGEX_LAST]))
 
 
-_REGEX_PROGRAMS: dict[str, list[tuple]] = {}
+#: Pattern -> its states, or why it has none: what is skipped is not to be read for each value.
+_REGEX_PROGRAMS: dict[str, list[tuple] | tuple[str, dict]] = {}
 
 
 def _regex_program(run: _SchemaRun, pattern: str) -> list[tuple]:
     """The states for a search of the pattern."""
-    states = _REGEX_PROGRAMS.get(pattern)
-    if states is None:
-        if len(pattern) > REGEX_STATES:
-            raise SchemaError(f"a pattern may have at most {REGEX_STATES:,} characters")
-        run.spend(len(pattern))
-        states = _RegexReader(pattern).whole()
-        run.spend(len(states))
+    program = _REGEX_PROGRAMS.get(pattern)
+    if program is None:
+        program = _regex_read(run, pattern)
         if len(_REGEX_PROGRAMS) >= REGEX_KEPT:
             _REGEX_PROGRAMS.clear()
-        _REGEX_PROGRAMS[pattern] = states
+        _REGEX_PROGRAMS[pattern] = program
+    if type(program) is tuple:
+        raise SchemaError(program[0], **program[1])
+    return program
+
+
+def _regex_read(run: _SchemaRun, pattern: str) -> list[tuple] | tuple[str, dict]:
+    """The states, or the message and the details of what is wrong."""
+    if len(pattern) > REGEX_STATES:
+        return f"a pattern may have at most {REGEX_STATES:,} characters", {"unsupported": True}
+    run.spend(len(pattern))
+    reader = _RegexReader(pattern)
+    try:
+        states = reader.whole()
+    except SchemaError as error:
+        run.spend(reader.size)
+        return error.message, error.details
+    run.spend(len(states))
     return states
 
 

@@ -86,7 +86,7 @@ def test_what_a_group_of_the_suite_uses_beyond_the_subset_is_named() -> None:
     for path in sorted(SUITE.glob("*.json")):
         for group in json.loads(path.read_text(encoding="utf-8")):
             words = set(tam.unchecked_words(group["schema"]))
-            assert words <= OUTSIDE
+            assert words <= OUTSIDE | {"$ref"}
             if selected(group["schema"]):
                 assert words == set()
     assert tam.unchecked_words({"not": {"unevaluatedItems": False}}) == ["unevaluatedItems"]
@@ -526,6 +526,85 @@ def test_unchecked_words() -> None:
         "$dynamicRef", "$id", "additionalItems", "dependentSchemas", "minLenght",
         "unevaluatedProperties",
     ]
+
+
+BEYOND = [
+    "(?i:a)", "(?i-s:a)", "(?<=a)b", "(?<!a)b", r"(a)\1", r"(?<n>a)\k<n>", r"\p{Greek}",
+    r"\p{Script=Greek}", "a{1000000}", "(?:(?:a{99}){99}){99}", "a{9" + "9" * 6000 + "}",
+    "(" * 60 + ")" * 60, "a" * 10_001,
+]
+
+
+@pytest.mark.parametrize("pattern", BEYOND, ids=brief)
+def test_what_goes_beyond_the_validator_is_no_mistake_of_the_schema(pattern: str) -> None:
+    for word, held in (("pattern", pattern), ("patternProperties", {pattern: True})):
+        schema = {"items": {word: held}}
+        with pytest.raises(tam.SchemaError) as caught:
+            tam.check_schema(schema)
+        assert caught.value.details == {"unsupported": True, "pointer": "/items/" + word}
+        assert tam.unchecked_words(schema) == [word]
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?P<n>a)", "(?i)a", "(?>a)", r"\pL", r"\p{", "[z-a]"])
+def test_what_is_wrong_is_not_said_to_be_unsupported(pattern: str) -> None:
+    schema = {"allOf": [{"pattern": "(?<=a)b"}, {"pattern": pattern}]}
+    with pytest.raises(tam.SchemaError) as caught:
+        tam.check_schema(schema)
+    assert caught.value.details == {"pointer": "/allOf/1/pattern"}
+    assert tam.unchecked_words({"pattern": pattern}) == []
+
+
+def test_references_and_sizes_beyond_the_validator() -> None:
+    deep: dict = {}
+    for _ in range(300):
+        deep = {"items": deep}
+    for schema in ({"$ref": "other.json"}, {"$ref": "#anchor"}, deep):
+        with pytest.raises(tam.SchemaError) as caught:
+            tam.check_schema(schema)
+        assert caught.value.details["unsupported"] is True
+    with pytest.raises(tam.SchemaError) as caught:
+        tam.check_schema({"$ref": "#/$defs/missing"})
+    assert "unsupported" not in caught.value.details
+    assert tam.unchecked_words({"$ref": "other.json"}) == ["$ref"]
+
+
+def test_an_unsupported_keyword_is_skipped_and_the_others_are_checked() -> None:
+    odd = {"pattern": "(?<=a)b"}
+    schema = {
+        "required": ["must"],
+        "properties": {"text": {**odd, "maxLength": 3}, "sub": {"allOf": [odd, {"minLength": 2}]}},
+    }
+    with pytest.raises(tam.SchemaError):
+        tam.violations(schema, {"must": 1, "text": "b"})
+    skipped: set[str] = set()
+    found = tam.violations(schema, {"text": "long", "sub": "x"}, skipped=skipped)
+    assert sorted(pointer for pointer, _ in found) == ["", "/sub", "/text"]
+    assert skipped == {"pattern"}
+
+
+@pytest.mark.parametrize(("schema", "value", "word"), [
+    ({"not": {"pattern": "(?<=a)b"}}, "b", "not"),
+    ({"oneOf": [{"pattern": "(?<=a)b"}, {"type": "string"}]}, "b", "oneOf"),
+    ({"if": {"pattern": "(?<=a)b"}, "else": False}, "b", "if"),
+    ({"contains": {"pattern": "(?<=a)b"}}, ["b"], "contains"),
+    ({"propertyNames": {"pattern": "(?<=a)b"}}, {"b": 1}, "propertyNames"),
+    ({"patternProperties": {"(?<=a)b": {}}, "additionalProperties": False}, {"b": 1},
+     "additionalProperties"),
+    ({"$ref": "other.json"}, 1, "$ref"),
+])
+def test_what_hangs_on_an_unsupported_keyword_is_skipped_with_it(
+        schema: dict, value: object, word: str) -> None:
+    skipped: set[str] = set()
+    assert tam.violations(schema, value, skipped=skipped) == []
+    assert word in skipped
+
+
+def test_what_is_skipped_costs_no_more_than_its_steps() -> None:
+    schema = {"items": {"pattern": "(?:a{99}){99}(?<=b)"}}
+    begun = time.monotonic()
+    with pytest.raises(tam.SchemaError, match="steps"):
+        tam.violations(schema, ["a"] * 1_000_000, skipped=set())
+    assert time.monotonic() - begun < 10.0
 
 
 # ---- laws that hold for every schema and value
