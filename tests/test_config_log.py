@@ -16,8 +16,21 @@ from processes import answers, files, python, together, without_rights
 from support import run
 
 
+OPENED: list[tam.Tam] = []
+
+
 def opened(**options: object) -> tam.Tam:
-    return tam.Tam(env=dict(os.environ), **options)
+    """A Tam of its own, as in another process; the test's end closes it."""
+    OPENED.append(tam.Tam(env=dict(os.environ), **options))
+    return OPENED[-1]
+
+
+@pytest.fixture(autouse=True)
+def closed() -> None:
+    """Close what a test has opened."""
+    yield
+    while OPENED:
+        OPENED.pop().close()
 
 
 def load(home: Path) -> dict:

@@ -555,7 +555,9 @@ def test_a_config_that_names_another_database_is_followed(
 ])
 def test_a_database_may_have_any_name(home: Path, name: str) -> None:
     shutil.copyfile(home / "tam.db3", home / name)
-    opened().set_config(db_file=str(home / name))
+    tam_ = opened()
+    tam_.set_config(db_file=str(home / name))
+    tam_.close()
     before = stamps(home)
     assert run("task", "list", "--json").data["total"] == 3
     assert stamps(home) == before
