@@ -2873,7 +2873,7 @@ def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
     row = db.execute(GET_PROJECT, (name,)).fetchone()
     if row is None:
         raise NotFound(
-            f"project {name} not found. `tam project list` shows what there is", project=name
+            f"project {name} not found. List the projects to see what there is", project=name
         )
     return row
 
@@ -3160,9 +3160,7 @@ def _claim(work: Work, row: sqlite3.Row, args: dict) -> dict:
     metadata: dict = {}
     if holds(row, work.now) and row["assigned_agent"] != work.agent:
         if not args.get("force"):
-            raise _leased_error(
-                row, "Claim another task (`tam task next --claim`), or wait for its end"
-            )
+            raise _leased_error(row, "Claim another task, or wait until the lease ends")
         metadata = {"force": True, "previous_agent": row["assigned_agent"]}
     lease = {
         "status": IN_PROGRESS,
@@ -3200,7 +3198,9 @@ def task_release(work: Work, args: dict) -> dict:
     row = work.row(args["id"])
     own = row["assigned_agent"] is not None and row["assigned_agent"] == work.agent
     if not own and not force:
-        raise _not_holder(row, "Only its holder releases it; --force (argument `force`) overrides")
+        nobody = row["assigned_agent"] is None
+        raise _not_holder(row, "There is nothing to release" if nobody else
+                          "Only its holder releases it; a person may use --force")
     changes = dict(NO_LEASE)
     if row["status"] == IN_PROGRESS:
         changes["status"] = TODO
@@ -3291,7 +3291,9 @@ PROPERTIES = {
     "search": {"type": "string", "description": "Text in title or description, any case"},
     "limit": {"type": "integer", "default": LIMIT_DEFAULT, "description": _LIMIT_WORDS},
     "cursor": {"type": "integer", "description": "next_cursor of the page before"},
-    "since": {"type": "integer", "description": "After this event id"},
+    "since": {
+        "type": "integer", "description": "After this event id; 0 from the start; else the newest",
+    },
     "lease_seconds": {
         "type": "integer", "minimum": LEASE_MIN, "maximum": LEASE_MAX, "default": LEASE_DEFAULT,
         "description": f"{LEASE_MIN} to {LEASE_MAX}, default {LEASE_DEFAULT}",
@@ -3722,8 +3724,8 @@ class Tam:
             return find_project(db, name)
         if name == "" or operation.project == "needs":
             raise MissingProject(
-                "a project is needed: give --project NAME (argument `project`), set TAM_PROJECT,"
-                " or choose one with `tam project use NAME`"
+                "a project is needed: give --project NAME (argument `project`) or set TAM_PROJECT;"
+                " a person may choose one for all with `tam project use NAME`"
             )
         return None
 
@@ -4228,10 +4230,11 @@ HELP_WORDS = {
     "limit": "at most this many: {}",
     ("task.list", "limit"): "at most this many: {} with --json, else all",
     "cursor": "go on after this one: the next_cursor of the page before",
-    "since": "what came after this event, oldest first: pages forward",
+    "since": "what came after this event, oldest first; 0 begins at the start; without it"
+    " the newest",
     "lease_seconds": "how long it is yours: {}",
-    ("task.claim", "force"): "take it although another's lease is running",
-    ("task.release", "force"): "also if it is not yours",
+    ("task.claim", "force"): "take it although another's lease is running: a person decides that",
+    ("task.release", "force"): "also if it is another's: a person decides that",
     "claim": "claim it at once; needs an agent id",
     "if_revision": "conflict unless the task is still at this revision",
     "idempotency_key": "a retry with the same key finds the task and adds no second one",

@@ -5,19 +5,42 @@ on its controlling terminal. `tam -i`, and `tam tick` typed by a person, draw th
 the wire. `tam tick host` and `tam tick check` are the other side of the protocol, for people who
 write Ticks of their own.
 
-The parts, each using only what stands above it:
+The sections, in this order; each uses only what stands above it. What both sides share:
 
-    limits       named numbers, each with its reason
-    catalogue    the tools of the operation table, and the revision that names them
-    state        the summary of a project that agents read, never more than 4 KiB
-    session      frames in, frames out: no descriptor, no thread, no terminal
-    board        what the person sees: a value, `press(board, key)`, and what arrives from the store
-    render       `render(board, width, height)`: lines of styled text
-    terminal     bytes to keys, lines to curses, and the terminal given back as it was
-    threads      the watcher that looks at the store, and the crews that call it
-    loop         requests, keys, signals and readings meet in one thread
-    host: …      the other side: `HostSession` keeps the rules of T as values, `TickHost` runs
-                 anyone's Tick by them, and what a Tick breaks is one row of the conformance rules
+    protocol            versions, sizes, error codes, and the line that carries a message
+    text of strangers   cut, and made harmless, for logs and errors
+    bell and signals    how a waiting thread is woken, and signals taken for a while
+
+The Tick, from values to threads: frames and pictures are made without a descriptor or a clock.
+
+    limits              named numbers, each with its reason
+    catalogue           the tools of the operation table, and the revision that names them
+    state               the summary of a project that agents read, never more than 4 KiB
+    session             `Session`: frames in, frames out
+    board               what the person sees: `press(board, key)`, and what arrives from the store
+    render              `render(board, width, height)`: lines of styled text
+    terminal            bytes to keys, lines to curses, and the terminal given back as it was
+    threads             the watcher that looks at the store, and the crews that call it
+    loop                requests, keys, signals and readings meet in one thread
+
+The reference host, again from values to threads, and what is built on it:
+
+    host: limits        `HostLimits`: each can be lowered by a test
+    host: errors        what a call can end in, and whether it may have had an effect
+    host: values        integers, times and sizes as T means them
+    host: messages      what is wrong with a descriptor, a state, or arguments
+    host: session       `HostSession`: bytes and times in, events and lines out
+    host: screen        `HostScreen`: what the Tick draws, as text
+    host: process       a child on pipes and a pseudo-terminal of its own
+    host: runner        the thread that moves bytes between the process and the session
+    host: TickHost      `TickHost`: a running Tick, for programs
+    host: probes        what the conformance check tries
+    host: rules         `HOST_RULES` and `host_check`: the conformance report
+    host: signals       a host that is ended ends its Tick
+    host: check command `tam tick check`
+    host: host command  `tam tick host`
+
+    command line        `main`: which of all that was asked for
 """
 from __future__ import annotations
 
@@ -41,16 +64,129 @@ from collections.abc import Callable, Iterator, Sequence
 
 import tam
 
+# ---- protocol ------------------------------------------------------------------------------------
+
+#: The protocol version that the Tick implements and the host speaks (T §4.3).
+PROTOCOL = 3
+#: The largest integer of the wire (T §2.2): beyond it, JavaScript and others lose digits.
+MAX_INTEGER = 2**53 - 1
+#: Requests in flight at most, describe and read included (T §3.5).
+IN_FLIGHT = 8
+#: Bytes of a result at most, as the host encodes it anew (T §3.5).
+MAX_RESULT = 8 << 20
+#: The same for a describe result, and for a state as it is read or sent (T §3.5).
+MAX_DESCRIPTOR = MAX_STATE = 512 << 10
+#: Bytes that a typical state should keep to (T §6.4).
+STATE_ADVISED = 4096
+#: Seconds that the start, describe and read may take together, and that a call may (T §4.2, §7.3).
+START_TIME, CALL_TIME = 10.0, 60.0
+#: Columns and rows of the view at the start (T §4.1).
+VIEW_SIZE = (120, 30)
+#: The variable that tells a Tick that a host has started it, and that only logs may show (T §4.1).
+INSTANCE_ID = "TICKLOOP_INSTANCE_ID"
+
+#: Error codes (T §3.4). Those of NOT_EXECUTED say that the call had no effect.
+NOT_A_REQUEST = -32600
+UNKNOWN_METHOD = -32601
+BAD_ARGUMENTS = tam.Invalid.tick_code
+CATALOGUE_CHANGED = -32004
+TOOL_FAILED = tam.Internal.tick_code
+NOT_EXECUTED = (NOT_A_REQUEST, UNKNOWN_METHOD, BAD_ARGUMENTS, CATALOGUE_CHANGED)
+
+
+def message_line(**members: object) -> bytes:
+    """Return a message as the line that carries it (T §3.1, §3.2).
+
+    Raises tam.BadJSON where a member has no JSON form.
+    """
+    return tam.encode_json({"jsonrpc": "2.0", **members}) + b"\n"
+
+
+# ---- text of strangers ---------------------------------------------------------------------------
+
+#: Bytes of a line that a log or a finding shows: enough to recognise a print statement.
+HEAD = 120
+
+
+def cut(text: str, length: int) -> str:
+    """Return `text` in at most `length` characters, with a sign where something is missing."""
+    return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
+
+
+def shown(value: object, length: int = 60) -> str:
+    """Return a value that a stranger sent, in a few characters that are safe to show."""
+    return tam.printable(cut(repr(value), length))
+
+
+def head(line: bytes) -> str:
+    """Return the start of a line, as text that still has to pass tam.printable."""
+    text = line[:HEAD].decode("utf-8", "backslashreplace")
+    return text + ("…" if len(line) > HEAD else "")
+
+
+# ---- bell and signals ----------------------------------------------------------------------------
+
+#: Bytes taken from a pipe or terminal at once: a Linux pipe holds this much.
+CHUNK = 1 << 16
+#: Signals that end the program; its status is then 128 and their number, as a shell has it.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Bell:
+    """Wakes a thread that waits in select: `fd` is readable once somebody has rung."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.fd, self.rope = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self.rope, False)
+
+    def ring(self) -> None:
+        """Ring, from any thread; nothing happens once the bell is closed."""
+        with self._lock:
+            if self.rope < 0:
+                return
+            try:
+                os.write(self.rope, b"\0")
+            except BlockingIOError:
+                return  # the pipe is full of rings, so the thread will wake
+
+    def hush(self) -> None:
+        """Forget the rings; by the thread that they woke, before it looks why."""
+        try:
+            os.read(self.fd, CHUNK)
+        except BlockingIOError:
+            return  # nobody rang: the thread woke for another reason
+
+    def close(self) -> None:
+        """Give the descriptors back. May be called again."""
+        with self._lock:
+            if self.rope >= 0:
+                os.close(self.fd)
+                os.close(self.rope)
+            self.fd = self.rope = -1
+
+
+class Handlers:
+    """While it is entered, `handler` takes these signals; then whoever had them before does."""
+
+    def __init__(self, numbers: Sequence[int], handler: object) -> None:
+        """`handler` is as for signal.signal, which only the main thread may call."""
+        self._numbers, self._handler = numbers, handler
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Handlers:
+        for number in self._numbers:
+            self._before[number] = signal.signal(number, self._handler)
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
 # ---- limits --------------------------------------------------------------------------------------
 
-#: The protocol version of every descriptor (T §4.3).
-PROTOCOL = 3
-#: The largest integer that every JSON reader keeps exactly (T §2.2).
-MAX_ID = 2**53 - 1
-#: Room that a subscription gives one state (T §6.4), sequence number and time included.
-STATE_LIMIT = 4096
-#: Requests that a host may have in flight (T §3.5): so many calls run side by side.
-CALLS_AT_ONCE = 8
 #: Requests that are read but not yet answered on the wire; no more is read until some are.
 MAX_PENDING = 64
 #: Unwritten answers in bytes; beyond it no more requests are read, so that memory stays bounded.
@@ -74,8 +210,6 @@ ESCAPE_WAIT = 0.03
 COLUMN_CAP = 500
 #: Rejected lines noted in the log one by one; later ones are only counted.
 NOTED_LINES = 20
-#: Bytes that one read of the request pipe or the terminal takes.
-CHUNK = 1 << 16
 
 # ---- catalogue -----------------------------------------------------------------------------------
 
@@ -143,24 +277,19 @@ SHARES = (
 STATE_FRAME = 100
 
 
-def cut(text: str, length: int) -> str:
-    """Return `text` in at most `length` characters, with a sign where something is missing."""
-    return text if len(text) <= length else text[: max(length - 1, 0)] + "…"
-
-
 def project_state(snapshot: dict) -> dict | None:
     """Return the `data` of a Tick state (T §6) from `Tam.snapshot`; None without a project.
 
-    With sequence number and time it encodes to at most STATE_LIMIT bytes: lists get shorter and
+    With sequence number and time it encodes to at most STATE_ADVISED bytes: lists get shorter and
     names are cut until it fits, and the counts beside them tell what is missing.
     """
     if snapshot["project"] is None:
         return None
     for share in SHARES:
         data = _shared_out(snapshot, share)
-        if len(tam.encode_json(data)) <= STATE_LIMIT - STATE_FRAME:
+        if len(tam.encode_json(data)) <= STATE_ADVISED - STATE_FRAME:
             return data
-    raise tam.Internal("the smallest state of a project is over its limit", bytes=STATE_LIMIT)
+    raise tam.Internal("the smallest state of a project is over its limit", bytes=STATE_ADVISED)
 
 
 def _shared_out(snapshot: dict, share: tuple[int, int, int, int, int]) -> dict:
@@ -210,12 +339,6 @@ def _last(items: Sequence, count: int) -> Sequence:
 
 # ---- session -------------------------------------------------------------------------------------
 
-NOT_A_REQUEST = -32600
-UNKNOWN_METHOD = -32601
-BAD_ARGUMENTS = -32602
-CATALOGUE_CHANGED = -32004
-TOOL_FAILED = -32000
-
 
 @dataclasses.dataclass(frozen=True)
 class Call:
@@ -237,7 +360,7 @@ def error_line(request_id: int, code: int, message: str, data: dict | None = Non
     error: dict = {"code": code, "message": tam.printable(message)}
     if data is not None and not tam.has_surrogate(data):
         error["data"] = data
-    return tam.encode_json({"jsonrpc": "2.0", "id": request_id, "error": error}) + b"\n"
+    return message_line(id=request_id, error=error)
 
 
 def carry_out(store: tam.Tam, call: Call) -> bytes:
@@ -342,8 +465,8 @@ class Session:
             return None
         method = self.METHODS.get(request["method"])
         if method is None:
-            named = cut(repr(request["method"]), 80)
-            self._refuse(request_id, UNKNOWN_METHOD, f"there is no method {named}")
+            text = f"there is no method {shown(request['method'])}"
+            self._refuse(request_id, UNKNOWN_METHOD, text)
             return None
         return method(self, request_id, request.get("params", {}))
 
@@ -367,14 +490,15 @@ class Session:
         if not isinstance(message, dict):
             return self._drop("is no object", line)
         request_id = message.get("id")
-        if type(request_id) is not int or not 0 <= request_id <= MAX_ID:
+        # Stricter than the host is with numbers: the answer has to repeat the id as it was sent.
+        if type(request_id) is not int or not 0 <= request_id <= MAX_INTEGER:
             return self._drop("has no unsigned integer as id", line)
         return message
 
     def _drop(self, reason: str, line: bytes) -> None:
         self._dropped += 1
         if self._dropped <= NOTED_LINES or self._dropped % 1000 == 0:
-            self._log(f"tick: line dropped ({self._dropped} so far), it {reason}: {line[:80]!r}")
+            self._log(f"tick: line dropped ({self._dropped} so far), it {reason}: {head(line)!r}")
 
     def _refuse(self, request_id: int, code: int, message: str, data: dict | None = None) -> None:
         self.outbox.put(error_line(request_id, code, message, data))
@@ -393,8 +517,8 @@ class Session:
             return None
         operation = self._operation(params.get("tool"))
         if operation is None:
-            named = cut(repr(params.get("tool")), 80)
-            self._misfit(request_id, f"there is no tool {named}", tools=sorted(self._tools))
+            text = f"there is no tool {shown(params.get('tool'))}"
+            self._misfit(request_id, text, tools=sorted(self._tools))
             return None
         if not isinstance(params.get("args"), dict):
             self._misfit(request_id, "args must be an object; it is {} where a tool takes none")
@@ -463,7 +587,7 @@ def _envelope_fault(request: dict) -> str | None:
     return None
 
 
-# ---- board: what the person sees, as a value -----------------------------------------------------
+# ---- board ---------------------------------------------------------------------------------------
 
 COLUMNS = (("todo", "Todo"), ("in-progress", "In Progress"), ("done", "Done"))
 NOTHING: tuple[tuple[dict, ...], ...] = ((), (), ())
@@ -1057,7 +1181,7 @@ def failed(board: Board, command: Command, message: str) -> Board:
     return replace(board, leaving=None, overlay=Tip(message, board.overlay or command.origin))
 
 
-# ---- render: the board as lines of styled text ---------------------------------------------------
+# ---- render --------------------------------------------------------------------------------------
 
 #: A piece of a line: its text, and the name of its style in STYLES.
 Span = tuple[str, str]
@@ -1773,7 +1897,7 @@ def within(board: Board, width: int, height: int) -> Board:
     return replace(board, page=page, top=top, overlay=overlay)
 
 
-# ---- terminal: bytes to keys, lines to curses, and all of it given back --------------------------
+# ---- terminal ------------------------------------------------------------------------------------
 
 ESCAPE = "\x1b"
 CONTROLS = {
@@ -1998,13 +2122,11 @@ class Terminal:
 
 def _give_back(fd: int, saved: list, termios: object) -> None:
     # In the background, setting a terminal stops the process, unless the signal is ignored.
-    before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-    try:
-        termios.tcsetattr(fd, termios.TCSADRAIN, saved)
-    except termios.error:
-        return  # it is gone, and with it what it was like
-    finally:
-        signal.signal(signal.SIGTTOU, before)
+    with Handlers((signal.SIGTTOU,), signal.SIG_IGN):
+        try:
+            termios.tcsetattr(fd, termios.TCSADRAIN, saved)
+        except termios.error:
+            return  # it is gone, and with it what it was like
 
 
 def _speak_utf8() -> None:
@@ -2098,43 +2220,30 @@ class Wire:
         os.set_blocking(self.answers, self._was_blocking)
 
 
-# ---- threads: the watcher that looks at the store, and the crews that call it --------------------
+# ---- threads -------------------------------------------------------------------------------------
 
 
 class Mailbox:
-    """What threads and signals tell the loop, with a descriptor that wakes it."""
+    """What threads and signals tell the loop, with a bell that wakes it."""
 
     def __init__(self) -> None:
         self._items: collections.deque[object] = collections.deque()
-        self.wake_fd, self.bell_fd = os.pipe()
-        os.set_blocking(self.wake_fd, False)
-        os.set_blocking(self.bell_fd, False)
+        self.bell = Bell()
 
     def post(self, item: object) -> None:
         """Add something, from any thread."""
         self._items.append(item)
-        try:
-            os.write(self.bell_fd, b"\0")
-        except BlockingIOError:
-            return  # the pipe is full of bells, so the loop will wake
+        self.bell.ring()
 
     def signalled(self, number: int, frame: object) -> None:
-        """Add a signal; as its handler, while `bell_fd` is where signals ring."""
+        """Add a signal; as its handler, while the bell's rope is where signals ring."""
         self._items.append(signal.Signals(number))
 
     def take(self) -> Iterator[object]:
         """Return what has come since, oldest first."""
-        try:
-            os.read(self.wake_fd, CHUNK)
-        except BlockingIOError:
-            pass  # nothing rang: the loop woke for another reason
+        self.bell.hush()
         while self._items:
             yield self._items.popleft()
-
-    def close(self) -> None:
-        """Close both ends, once nobody can post any more."""
-        os.close(self.wake_fd)
-        os.close(self.bell_fd)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -2369,10 +2478,8 @@ class Watcher:
             self._post(View(self._wanted, None, problem=problem))
 
 
-# ---- loop: requests, keys, signals and readings meet in one thread -------------------------------
+# ---- loop ----------------------------------------------------------------------------------------
 
-#: Signals that end the program; its status is then 128 and their number, as a shell has it.
-ENDING = (signal.SIGTERM, signal.SIGHUP)
 SIGNALS = (*ENDING, signal.SIGINT, signal.SIGWINCH, signal.SIGCONT)
 
 
@@ -2394,7 +2501,7 @@ class Loop:
         self._wire, self._terminal, self._board = wire, terminal, board
         self._session = None if wire is None else Session(log=stores[0]().log)
         self._watcher = Watcher(stores[0], self._mailbox.post)
-        self._calls = Crew(CALLS_AT_ONCE, stores[0], self._mailbox.post)
+        self._calls = Crew(IN_FLIGHT, stores[0], self._mailbox.post)
         self._hands = Crew(1, stores[1], self._mailbox.post)
         self._keyboard = Keyboard()
         self._lines: collections.deque[bytes] = collections.deque()
@@ -2408,17 +2515,15 @@ class Loop:
 
     def run(self) -> int:
         """Serve until the end; return the exit status."""
-        handlers = {number: signal.signal(number, self._mailbox.signalled) for number in SIGNALS}
-        bell = signal.set_wakeup_fd(self._mailbox.bell_fd, warn_on_full_buffer=False)
-        try:
-            self._begin()
-            while self._status is None:
-                self._turn()
-        finally:
-            signal.set_wakeup_fd(bell)
-            self._end()
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
+        with Handlers(SIGNALS, self._mailbox.signalled):
+            before = signal.set_wakeup_fd(self._mailbox.bell.rope, warn_on_full_buffer=False)
+            try:
+                self._begin()
+                while self._status is None:
+                    self._turn()
+            finally:
+                signal.set_wakeup_fd(before)
+                self._end()
         return self._status
 
     def _begin(self) -> None:
@@ -2437,13 +2542,12 @@ class Loop:
         threads = [self._watcher.stop(), *self._calls.stop(), *self._hands.stop()]
         for thread in threads:
             thread.join(max(deadline - time.monotonic(), 0))
-        if not any(thread.is_alive() for thread in threads):
-            self._mailbox.close()
+        self._mailbox.bell.close()
 
     # -- one turn --
 
     def _turn(self) -> None:
-        readers = [self._mailbox.wake_fd]
+        readers = [self._mailbox.bell.fd]
         if self._terminal is not None:
             readers.append(self._terminal.fd)
         if self._wants_requests():
@@ -2672,21 +2776,10 @@ def _acted(command: Command, store: tam.Tam) -> Acted:
 
 # ---- host: limits --------------------------------------------------------------------------------
 
-#: The protocol version that the host speaks (T §4.3).
-HOST_PROTOCOL = 3
-#: The largest integer of the wire (T §2.2): beyond it, JavaScript and others lose digits.
-HOST_MAX_INTEGER = 2**53 - 1
-#: Error codes by which a Tick says that the call had no effect (T §3.4).
-HOST_NOT_EXECUTED = (-32600, -32601, -32602, -32004)
-HOST_INVALID_PARAMS = -32602
-HOST_UNKNOWN_METHOD = -32601
-HOST_STALE_REVISION = -32004
-#: How much of an offending line a finding shows, in bytes: enough to recognise a print statement.
-HOST_HEAD = 120
 #: How much of the screen a failed start reports, in characters (T §4.2).
 HOST_SCREEN_EXCERPT = 256
-#: Bytes taken from a pipe or terminal at once: a Linux pipe holds this much.
-HOST_CHUNK = 65536
+#: Bytes that are kept of standard error, and of keys that the Tick has not read.
+HOST_KEPT = 1 << 16
 #: What a Tick that has exited can still have in its pipe: the largest that Linux lets one have.
 HOST_PIPE_MOST = 1 << 20
 #: Remembered seqs of updates, to say how many were merged, and ids that were given up.
@@ -2704,16 +2797,15 @@ class HostLimits:
     how long a Tick may take to end after SIGTERM before SIGKILL; T §4.5 demands none.
     """
 
-    in_flight = 8
+    in_flight = IN_FLIGHT
     line = tam.MAX_LINE
-    result = 8 * 1024 * 1024
-    state = 512 * 1024
-    descriptor = 512 * 1024
-    start = 10.0
-    call = 60.0
+    result = MAX_RESULT
+    state = MAX_STATE
+    descriptor = MAX_DESCRIPTOR
+    start = START_TIME
+    call = CALL_TIME
     grace = 0.5
-    columns = 120
-    rows = 30
+    columns, rows = VIEW_SIZE
 
     def __init__(self, **changes: float) -> None:
         for name, value in changes.items():
@@ -2756,7 +2848,7 @@ class HostRefused(HostError):
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message, **details)
-        self.executed = False if details.get("code") in HOST_NOT_EXECUTED else None
+        self.executed = False if details.get("code") in NOT_EXECUTED else None
 
 
 class HostBadAnswer(HostError):
@@ -2790,7 +2882,7 @@ def host_integer(value: object) -> int | None:
     """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if type(value) is not int or abs(value) > HOST_MAX_INTEGER:
+    if type(value) is not int or abs(value) > MAX_INTEGER:
         return None
     return value
 
@@ -2838,18 +2930,7 @@ def host_size(value: object) -> int | None:
         return None
 
 
-def host_shown(value: object) -> str:
-    """A value of a Tick, in a few characters that are safe to show."""
-    return tam.printable(repr(value)[:60])
-
-
-def host_head(line: bytes) -> str:
-    """The start of a line, as text that still has to pass tam.printable."""
-    text = line[:HOST_HEAD].decode("utf-8", "backslashreplace")
-    return text + ("…" if len(line) > HOST_HEAD else "")
-
-
-# ---- host: the rules of messages -----------------------------------------------------------------
+# ---- host: messages ------------------------------------------------------------------------------
 
 #: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
 #: it ended the session (T §3.6).
@@ -2915,7 +2996,7 @@ def _host_check_tool_names(descriptor: dict) -> str | None:
         if not _host_text(name):
             return f"/tools/{index}/name is missing, blank or no string"
         if name in seen:
-            return f"/tools/{index}/name {host_shown(name)} is there twice"
+            return f"/tools/{index}/name {shown(name)} is there twice"
         seen.add(name)
     return None
 
@@ -2940,8 +3021,8 @@ def _host_check_recover_with(descriptor: dict) -> str | None:
     for tool in host_tools(descriptor):
         if isinstance(name, str) and tool.get("name") == name:
             queries = tool.get("mutates") is False
-            return None if queries else f"recover_with {host_shown(name)} mutates"
-    return f"recover_with {host_shown(name)} names no tool of the catalogue"
+            return None if queries else f"recover_with {shown(name)} mutates"
+    return f"recover_with {shown(name)} names no tool of the catalogue"
 
 
 def _host_check_series(descriptor: dict) -> str | None:
@@ -2957,7 +3038,7 @@ def _host_check_series(descriptor: dict) -> str | None:
         if entry.get("newest") not in ("first", "last"):
             return f'/state/series/{index}/newest is neither "first" nor "last"'
         if path in seen:
-            return f"/state/series/{index}/path {host_shown(path)} is there twice"
+            return f"/state/series/{index}/path {shown(path)} is there twice"
         seen.add(path)
     return None
 
@@ -2982,9 +3063,9 @@ def host_descriptor_problems(descriptor: object, limit: int) -> list[HostProblem
     if not isinstance(descriptor, dict):
         return [("describe.object", "the result is no object")]
     protocol = descriptor.get("protocol")
-    if host_integer(protocol) != HOST_PROTOCOL:
-        return [("describe.protocol", f"unsupported Tick protocol version {host_shown(protocol)}; "
-                                      f"this host speaks Tick protocol {HOST_PROTOCOL}")]
+    if host_integer(protocol) != PROTOCOL:
+        return [("describe.protocol", f"unsupported Tick protocol version {shown(protocol)}; "
+                                      f"this host speaks Tick protocol {PROTOCOL}")]
     size = host_size(descriptor)
     if size is None:
         return [("wire.unicode", "the descriptor has a lone surrogate")]
@@ -3009,11 +3090,11 @@ def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | No
     if not isinstance(state, dict):
         return f"{kind}.object", "the state is no object"
     if host_uinteger(state.get("seq")) is None:
-        return f"{kind}.seq", f"seq is {host_shown(state.get('seq'))}, no integer of 0 to 2^53-1"
+        return f"{kind}.seq", f"seq is {shown(state.get('seq'))}, no integer of 0 to 2^53-1"
     if "data" not in state or (kind == "update" and state["data"] is None):
         return f"{kind}.data", "data is missing" if "data" not in state else "data is null"
     if "at" in state and not host_is_time(state["at"]):
-        return f"{kind}.at", f"at is {host_shown(state['at'])}, no RFC 3339 time"
+        return f"{kind}.at", f"at is {shown(state['at'])}, no RFC 3339 time"
     size = host_size(state)
     if size is None:
         return "wire.unicode", "the state has a lone surrogate"
@@ -3045,7 +3126,7 @@ def host_unknown_fields(descriptor: dict) -> int:
     return unknown + sum(len(tool.keys() - HOST_TOOL_FIELDS) for tool in host_tools(descriptor))
 
 
-# ---- host: the session ---------------------------------------------------------------------------
+# ---- host: session -------------------------------------------------------------------------------
 
 #: How a request came out. `kind` is "result" (value), "error" (code, message, data), "bad" (the
 #: rule in value), "timeout", "ended" or "unsent"; `message` is a sentence in all but the first.
@@ -3070,8 +3151,7 @@ class HostRequest:
     def __init__(self, number: int, method: str, params: dict, timeout: float) -> None:
         self.id = number
         self.method = method
-        self.frame = tam.encode_json(
-            {"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + b"\n"
+        self.frame = message_line(id=number, method=method, params=params)
         self.timeout = timeout
         self.sent_at: float | None = None
         self.answered_at: float | None = None
@@ -3113,7 +3193,7 @@ class HostSession:
         self._output: list[bytes] = []
         self._events: list[HostEvent] = []
 
-    # What the host asks of it.
+    # -- what the host asks of it --
 
     def request(self, method: str, params: dict, timeout: float, now: float) -> HostRequest:
         """Queue a request. `timeout` seconds run from when it is sent, which can be later (T §3.3).
@@ -3184,7 +3264,7 @@ class HostSession:
         return min((request.sent_at + request.timeout for request in self.in_flight.values()),
                    default=None)
 
-    # What comes in.
+    # -- what comes in --
 
     def _take_events(self) -> list[HostEvent]:
         events, self._events = self._events, []
@@ -3192,7 +3272,7 @@ class HostSession:
 
     def _find(self, rule: str, detail: str, line: bytes, fatal: bool = False) -> None:
         """Note a broken rule; the first of each is kept, all are counted."""
-        finding = HostFinding(rule, detail, host_head(line), fatal)
+        finding = HostFinding(rule, detail, head(line), fatal)
         self.counts[rule] += 1
         self.findings.setdefault(rule, finding)
         self._events.append(HostEvent("finding", finding))
@@ -3200,7 +3280,7 @@ class HostSession:
     def _violation(self, rule: str, detail: str, line: bytes) -> None:
         """End the session by T §3.6."""
         self._find(rule, detail, line, fatal=True)
-        self._finish("violation", f"{rule}: {detail}: {host_head(line)!r}")
+        self._finish("violation", f"{rule}: {detail}: {head(line)!r}")
 
     def _finish(self, kind: str, reason: str) -> None:
         self.ended = HostEnd(kind, reason)
@@ -3242,7 +3322,7 @@ class HostSession:
             if "id" not in message:
                 self._notification(message, line)
                 return
-            name = host_shown(message["method"])
+            name = shown(message["method"])
             self._find("message.request", f"a request {name} from the Tick", line)
             if number is None or not answers:
                 return
@@ -3258,7 +3338,7 @@ class HostSession:
         if message["method"] == "tick/update":
             self._update(message.get("params"), line)
             return
-        self._find("message.notification", f"a notification {host_shown(message['method'])}", line)
+        self._find("message.notification", f"a notification {shown(message['method'])}", line)
 
     def _update(self, params: object, line: bytes) -> None:
         """Take an update, or end the session over it (T §8.2)."""
@@ -3376,7 +3456,7 @@ class HostSession:
         self._keep(self._stamped(result, seq))
         return None
 
-    # Requests.
+    # -- requests --
 
     def _send_waiting(self, now: float) -> None:
         """Send what waits, up to the limit of T §3.3; note the floor of each read."""
@@ -3394,7 +3474,7 @@ class HostSession:
         self._events.append(HostEvent("reply", request))
 
 
-# ---- host: the screen ----------------------------------------------------------------------------
+# ---- host: screen --------------------------------------------------------------------------------
 
 HOST_TOKEN = re.compile(
     r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
@@ -3462,7 +3542,7 @@ class HostScreen:
         self._top, self._bottom = 0, rows - 1
         self._move(self._row - surplus, self._column)
 
-    # State.
+    # -- state --
 
     def _reset(self, params: list[int]) -> None:
         """RIS: the state of a terminal that was just switched on."""
@@ -3498,7 +3578,7 @@ class HostScreen:
         if 0 < column < len(line) and line[column] == "":
             line[column - 1] = line[column] = " "
 
-    # Tokens.
+    # -- tokens --
 
     def _token(self, match: re.Match[str]) -> None:
         kind = match.lastgroup
@@ -3539,7 +3619,7 @@ class HostScreen:
         elif shift == "#" and name == "8":
             self._lines = [["E"] * self.columns for _ in range(self.rows)]
 
-    # Writing.
+    # -- writing --
 
     def _text(self, text: str) -> None:
         """Write printable characters at the cursor."""
@@ -3593,7 +3673,7 @@ class HostScreen:
         for _ in range(count):
             self._put(self._last, tam.cell_width(self._last))
 
-    # Moving.
+    # -- moving --
 
     def _index(self, params: list[int]) -> None:
         """Down one row; at the bottom margin the region scrolls."""
@@ -3660,7 +3740,7 @@ class HostScreen:
     def _restore(self, params: list[int]) -> None:
         self._move(*self._saved)
 
-    # Erasing, inserting, deleting, scrolling.
+    # -- erasing, inserting, deleting, scrolling --
 
     def _blank(self, row: int, start: int, end: int) -> None:
         line = self._lines[row]
@@ -3727,7 +3807,7 @@ class HostScreen:
             self._top, self._bottom = top, min(bottom, self.rows) - 1
             self._to([1, 1])
 
-    # Modes and reports.
+    # -- modes and reports --
 
     def _set_mode(self, params: list[int]) -> None:
         self._inserts = self._inserts or 4 in params
@@ -3810,7 +3890,7 @@ HOST_SEQUENCES = {
 }
 
 
-# ---- host: the process ---------------------------------------------------------------------------
+# ---- host: process -------------------------------------------------------------------------------
 
 #: Run in a fresh interpreter, which becomes the Tick: takes the controlling terminal and execs.
 #: A fork of the host itself would do it without a second start of Python (some 15 ms), but a fork
@@ -3843,7 +3923,7 @@ def host_environment(env: dict[str, str]) -> dict[str, str]:
 
     kept = {name: value for name, value in env.items()
             if not name.startswith("TICKLOOP_") and name not in ("LINES", "COLUMNS")}
-    return kept | {"TICKLOOP_INSTANCE_ID": secrets.token_hex(16), "TERM": "xterm-256color"}
+    return kept | {INSTANCE_ID: secrets.token_hex(16), "TERM": "xterm-256color"}
 
 
 def host_resolve(argv: list[str], cwd: str, env: dict[str, str]) -> list[str]:
@@ -3916,7 +3996,7 @@ class HostProcess:
             start_new_session=True, pass_fds=(slave, tick_report))
         self.pid = self._child.pid
         self._drop(tick_in, tick_out, tick_report)
-        failure = os.read(report, HOST_CHUNK).decode("utf-8", "replace")
+        failure = os.read(report, CHUNK).decode("utf-8", "replace")
         self._drop(report)
         self.exit = self._watch_exit()
         if failure:
@@ -3995,7 +4075,7 @@ class HostProcess:
         self._drop(*tuple(self._descriptors))
 
 
-# ---- host: the thread that reads and writes ------------------------------------------------------
+# ---- host: runner --------------------------------------------------------------------------------
 
 
 class HostRunner:
@@ -4017,11 +4097,10 @@ class HostRunner:
         self._to_tick, self._to_terminal = bytearray(), bytearray()
         self._watched: dict[int, int] = {}
         self._output_ended_at: float | None = None
-        self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_write, False)
+        self._bell = Bell()
         self.thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
 
-    # For other threads.
+    # -- for other threads --
 
     def start(self) -> None:
         """Start the thread. Raises RuntimeError where the system has no more."""
@@ -4033,12 +4112,7 @@ class HostRunner:
 
     def wake(self) -> None:
         """Have the thread look at what there is to do."""
-        with self.changed:
-            if self._wake_write >= 0:
-                try:
-                    os.write(self._wake_write, b"!")
-                except BlockingIOError:
-                    return  # the pipe is full, so the thread will wake anyway
+        self._bell.ring()
 
     def stop(self) -> None:
         """End the Tick and wait for the thread, unless it is the caller."""
@@ -4050,12 +4124,12 @@ class HostRunner:
     def type(self, keys: bytes) -> None:
         """Queue keys for the terminal. Raises HostError where the Tick has left too many unread."""
         with self.changed:
-            if len(self._to_terminal) + len(keys) > HOST_CHUNK:
+            if len(self._to_terminal) + len(keys) > HOST_KEPT:
                 raise HostError("the Tick does not read its terminal")
             self._to_terminal += keys
         self.wake()
 
-    # The thread.
+    # -- the thread --
 
     def _run(self) -> None:
         try:
@@ -4074,7 +4148,7 @@ class HostRunner:
     def _serve(self) -> None:
         """Move bytes until the session ends or the host is closed."""
         for descriptor, callback in (
-                (self._wake_read, self._on_wake), (self.process.stdout, self._on_output),
+                (self._bell.fd, self._bell.hush), (self.process.stdout, self._on_output),
                 (self.process.terminal, self._on_terminal), (self.process.errors, self._on_errors),
                 (self.process.exit, lambda: None)):
             self._watch(descriptor, HOST_READ, callback)
@@ -4095,10 +4169,7 @@ class HostRunner:
     def _release(self) -> None:
         with self.changed:
             self.process.close()
-            if self._wake_read >= 0:
-                os.close(self._wake_read)
-                os.close(self._wake_write)
-            self._wake_read = self._wake_write = -1
+            self._bell.close()
             self.changed.notify_all()
 
     def _turn(self, until: float | None = None) -> None:
@@ -4152,20 +4223,17 @@ class HostRunner:
     def _read(self, descriptor: int) -> bytes | None:
         """What is there to be read: b"" at the end, None where there is nothing now."""
         try:
-            return os.read(descriptor, HOST_CHUNK)
+            return os.read(descriptor, CHUNK)
         except BlockingIOError:
             return None
         except OSError:
             return b""  # EIO is how a terminal says that its other side is gone
 
-    def _on_wake(self) -> None:
-        os.read(self._wake_read, HOST_CHUNK)
-
     def _on_output(self) -> int:
         """Feed the session; returns how many bytes there were."""
         data = self._read(self.process.stdout) if self._output_ended_at is None else None
         if data == b"":
-            self._watch(self.process.stdout, 0, self._on_wake)
+            self._watch(self.process.stdout, 0, self._on_output)
             self._output_ended_at = time.monotonic()
         if not data:
             return 0
@@ -4194,7 +4262,7 @@ class HostRunner:
         data = self._read(self.process.errors) if self.process.errors >= 0 else None
         if data == b"":
             self._watch(self.process.errors, 0, self._on_errors)
-        self.error_text += (data or b"")[:max(0, HOST_CHUNK - len(self.error_text))]
+        self.error_text += (data or b"")[:max(0, HOST_KEPT - len(self.error_text))]
         self._show(data or b"")
 
     def _show(self, data: bytes) -> None:
@@ -4246,7 +4314,7 @@ class HostRunner:
         self._take(events)
 
 
-# ---- TickHost ------------------------------------------------------------------------------------
+# ---- host: TickHost ------------------------------------------------------------------------------
 
 
 class TickHost:
@@ -4280,7 +4348,7 @@ class TickHost:
         self._session = HostSession(self.limits)
         self._runner: HostRunner | None = None
 
-    # Start and end.
+    # -- start and end --
 
     def __enter__(self) -> TickHost:
         self.start()
@@ -4346,7 +4414,7 @@ class TickHost:
             raise HostError("the Tick was not started")
         return self._runner
 
-    # What is known.
+    # -- what is known --
 
     @property
     def session(self) -> HostSession:
@@ -4378,7 +4446,7 @@ class TickHost:
         """The start of what the Tick wrote to standard error, where `stderr_apart` was set."""
         return bytes(self._runner.error_text) if self._runner is not None else b""
 
-    # What a client asks.
+    # -- what a client asks --
 
     def describe(self) -> dict:
         """Ask for the catalogue anew (T §5). Raises HostError."""
@@ -4427,7 +4495,7 @@ class TickHost:
         if revision != present:
             raise HostNotSent(f"the catalogue has changed from revision {revision!r} to "
                               f"{present!r}: describe, and prepare the call again",
-                              code=HOST_STALE_REVISION)
+                              code=CATALOGUE_CHANGED)
 
     def request(self, method: str, params: dict, timeout: float) -> HostRequest:
         """Send a request as it is and wait for its reply, at most `timeout` seconds once sent.
@@ -4489,7 +4557,7 @@ class TickHost:
                                 outcome=session.ended.kind)
         return None
 
-    # The terminal.
+    # -- the terminal --
 
     def resize(self, columns: int, rows: int) -> None:
         """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
@@ -4521,7 +4589,7 @@ class TickHost:
         with changed:
             return changed.wait_for(seen, timeout)
 
-    # For checks: lines that a host does not send, and what T §4.5 lets happen to a Tick.
+    # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
 
     def send_line(self, line: bytes) -> None:
         """Write a line to the Tick that is no request."""
@@ -4545,7 +4613,7 @@ class TickHost:
                 runner.process.signal(signal.SIGTERM)
 
 
-# ---- host: conformance, what is tried ------------------------------------------------------------
+# ---- host: probes --------------------------------------------------------------------------------
 
 #: How long nothing must come for the check to say that nothing came, in seconds.
 HOST_SETTLE = 0.12
@@ -4555,11 +4623,16 @@ HOST_PROMPT = 0.1
 HOST_END_SOON = 2.0
 #: How long a change may take to be told as an update, in seconds (T §8.1).
 HOST_UPDATE_SOON = 1.0
-#: The size that a typical state should keep to, in bytes (T §6.4).
-HOST_STATE_ADVISED = 4096
 #: How many of the query tools are tried for side effects: each costs a wait for silence.
 HOST_PURITY_TRIED = 3
+#: A name that no Tick gives to a tool, a method or an argument.
 HOST_NO_SUCH = "no-such-name-2f9d"
+#: What each line, answer, read or update shows about the rules that the session watches over.
+HOST_LINE_RULES = ("wire.json", "wire.jsonrpc", "wire.kind", "wire.newline", "wire.line-size",
+                   "wire.unicode", "answer.null-id", "message.request", "message.notification")
+HOST_ANSWER_RULES = ("answer.once", "answer.id", "answer.shape", "answer.error", "answer.size")
+HOST_READ_RULES = ("read.object", "read.seq", "read.data", "read.at", "read.size", "read.floor")
+HOST_UPDATE_RULES = ("update.object", "update.seq", "update.data", "update.at", "update.size")
 
 
 class HostCheck:
@@ -4604,12 +4677,10 @@ class HostCheck:
         self.verdicts.setdefault(rule, (None, detail))
 
     def run(self, probe: Callable[[HostCheck], None]) -> None:
-        """Run a probe, unless the session is over and the probe needs one.
+        """Run a probe.
 
         A probe that may be why a Tick ends says so by setting `subject` to the rule it tries.
         """
-        if self.outcome != "ok" and probe not in HOST_OBSERVERS:
-            return
         self.subject = "run.stays"
         try:
             probe(self)
@@ -4646,10 +4717,10 @@ class HostCheck:
         self.counts.update(session.counts)
         noise = self.host.stderr_text
         if noise and b"\x1b" not in noise and self.outcome == "ok":  # a crash says why, else
-            self.broke("stderr.quiet", f"{len(noise):,} bytes: {host_head(noise)!r}")
+            self.broke("stderr.quiet", f"{len(noise):,} bytes: {head(noise)!r}")
         self.host = None
 
-    # Requests that need no approval, or have it.
+    # -- requests that need no approval, or have it --
 
     def ask(self, method: str, params: dict | None = None) -> HostRequest:
         """Send a request and wait for its reply. Raises HostEnded where the session ended."""
@@ -4687,7 +4758,7 @@ class HostCheck:
         """The query tools that need no argument: they may be called freely."""
         return [tool for tool in self.tools(False) if not host_unfit(tool, {})]
 
-    # Whether something changed.
+    # -- whether something changed --
 
     def look(self) -> tuple[int, bytes]:
         """What there is to compare: how many updates came, and the state's data."""
@@ -4712,28 +4783,11 @@ class HostCheck:
         return all(self.moved(action) and not self.moved(lambda: None, 2 * HOST_SETTLE)
                    for _ in range(3))
 
-    def report(self) -> dict:
-        """The result, as `tam tick check --json` gives it."""
-        checks = [self._row(rule) for rule in HOST_RULES]
-        broken = any(row["ok"] is False and row["level"] == "must" for row in checks)
-        return {"conforms": self.outcome == "ok" and not broken, "outcome": self.outcome,
-                "descriptor": self.descriptor, "checks": checks}
-
-    def _row(self, rule: HostRule) -> dict:
-        ok, detail = self.verdicts.get(rule.id, (None, "not tried"))
-        finding = self.findings.get(rule.id)
-        if finding is not None:
-            times = self.counts[rule.id]
-            ok, detail = False, finding.detail + (f" ({times} times)" if times > 1 else "")
-            detail += f": {finding.head}" if finding.head else ""
-        return {"id": rule.id, "section": rule.section, "level": rule.level,
-                "rule": rule.sentence, "ok": ok, "detail": tam.printable(detail)[:400]}
-
 
 def host_reply_shown(reply: HostReply) -> str:
     """How a request came out, in a few words."""
     if reply.kind == "result":
-        return f"answered with the result {host_shown(reply.value)}"
+        return f"answered with the result {shown(reply.value)}"
     if reply.kind == "error":
         return f"answered with error {reply.code} ({reply.message[:80]})"
     return reply.message
@@ -4771,7 +4825,7 @@ def _probe_start(check: HostCheck) -> None:
     took = time.monotonic() - begun
     check.descriptor = host.descriptor
     check.saw("start.run", tam.printable(host.argv[0]))
-    check.saw("start.describe", f"protocol {HOST_PROTOCOL}, {len(host.descriptor['tools'])} tools")
+    check.saw("start.describe", f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
     check.saw("start.read", f"after {took * 1000:.0f} ms")
     for rule, _ in HOST_DESCRIPTOR_RULES:
         check.saw(rule, "as it should be")
@@ -4780,7 +4834,7 @@ def _probe_start(check: HostCheck) -> None:
                           for tool, found in host.session.unchecked.items())
         check.verdicts["describe.schemas"] = (None, f"valid, but not checked are {words}")
     check.saw("describe.object", "an object")
-    check.saw("describe.protocol", str(HOST_PROTOCOL))
+    check.saw("describe.protocol", str(PROTOCOL))
     check.saw("describe.size", f"{host_size(host.descriptor):,} bytes")
 
 
@@ -4788,19 +4842,19 @@ def _probe_descriptor(check: HostCheck) -> None:
     """What a descriptor should be like beyond what it must (T §5.4)."""
     kind = check.descriptor["kind"]
     good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
-    check.judge("describe.kind-name", good is not None, host_shown(kind))
+    check.judge("describe.kind-name", good is not None, shown(kind))
 
 
 def _probe_state(check: HostCheck) -> None:
     """The size of the state and its declared series (T §5.2, §6.4)."""
     data = check.host.state["data"]
     size = host_size(data)
-    check.judge("state.size", size <= HOST_STATE_ADVISED, f"{size:,} bytes")
+    check.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
     series = check.descriptor.get("state", {}).get("series", [])
     for entry in series:
         found = host_pointed(data, entry["path"])
         if found is not None and not isinstance(found, list):
-            check.broke("state.series", f"{host_shown(entry['path'])} is no array")
+            check.broke("state.series", f"{shown(entry['path'])} is no array")
     count = f"{len(series)} declared"
     (check.saw if series and data is not None else check.left)("state.series", count)
 
@@ -4846,12 +4900,12 @@ def _probe_refusals(check: HostCheck) -> None:
             return
         check.subject = "method.unknown"
         request = check.host.send(f"example/{HOST_NO_SUCH}", {}, check.timeout)
-        good.append(check.refused("method.unknown", request, HOST_UNKNOWN_METHOD))
+        good.append(check.refused("method.unknown", request, UNKNOWN_METHOD))
         check.subject = "call.revision"
         good.append(_refuse_stale(check))
         check.subject = "call.tool"
         request = check.send_call(HOST_NO_SUCH, {})
-        good.append(check.refused("call.tool", request, HOST_INVALID_PARAMS))
+        good.append(check.refused("call.tool", request, BAD_ARGUMENTS))
         check.subject = "call.args"
         good.append(_refuse_unfit(check))
 
@@ -4867,7 +4921,7 @@ def _refuse_stale(check: HostCheck) -> bool:
     tools = [(tool, args) for tool, args in check.calls if not _why_unsent(check, tool, args)]
     tools += [(tool["name"], {}) for tool in check.queries()]
     tool, args = (tools or [(HOST_NO_SUCH, {})])[0]
-    return check.refused("call.revision", check.send_call(tool, args, stale), HOST_STALE_REVISION)
+    return check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
 
 
 def _refuse_unfit(check: HostCheck) -> bool:
@@ -4879,7 +4933,7 @@ def _refuse_unfit(check: HostCheck) -> bool:
     misfits = [(name, args) for name, args in misfits if args is not None]
     if not misfits:
         check.left("call.args", "no tool with a schema to break; name one with --call")
-    return all([check.refused("call.args", check.send_call(name, args), HOST_INVALID_PARAMS)
+    return all([check.refused("call.args", check.send_call(name, args), BAD_ARGUMENTS)
                 for name, args in misfits])
 
 
@@ -4908,21 +4962,21 @@ def _probe_queries(check: HostCheck) -> None:
         check.subject = "query.pure"
         name = tool["name"]
         provoked = check.provoked(lambda: check.answer(check.send_call(name, {})))
-        what = f"{host_shown(name)} changes the state" if provoked else "no change was seen"
+        what = f"{shown(name)} changes the state" if provoked else "no change was seen"
         check.judge("query.pure", not provoked, what)
 
 
 def _judge_call(check: HostCheck, rule: str, request: HostRequest) -> None:
     """A call that fits the catalogue is answered, and not as if it did not fit."""
     reply = request.reply
-    if reply.kind == "error" and reply.code == HOST_STALE_REVISION:
+    if reply.kind == "error" and reply.code == CATALOGUE_CHANGED:
         before = check.host.descriptor["revision"]
         check.ask("tick/describe")
         if check.host.descriptor["revision"] != before:
             check.left(rule, "the catalogue changed meanwhile")
             return
-    unfit = reply.kind == "error" and reply.code in (-32600, HOST_UNKNOWN_METHOD,
-                                                     HOST_STALE_REVISION)
+    unfit = reply.kind == "error" and reply.code in (
+        NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
     if unfit or reply.kind == "timeout":
         check.broke(rule, host_reply_shown(reply))
     elif reply.kind != "bad":
@@ -5075,7 +5129,7 @@ def _observe(check: HostCheck) -> None:
         check.saw("describe.new-revision", f"{seen['describes']} descriptions")
 
 
-# ---- host: conformance, the rules ----------------------------------------------------------------
+# ---- host: rules ---------------------------------------------------------------------------------
 
 #: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
 #: what to do where it is broken, and the probe that tries it.
@@ -5086,7 +5140,8 @@ HOST_RULES = tuple(HostRule(*row) for row in (
     ("start.run", "4.1", "must", "The command can be started.",
      "give a program that exists and may be executed", _probe_start),
     ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
-     "answer before slow work: log in and load data in the background", _probe_start),
+     "read lines until input ends, flush each answer, do slow work in the background",
+     _probe_start),
     ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
      "most.", "answer with data null while there is no content yet", _probe_start),
     ("describe.object", "5.2", "must", "A describe result is an object.",
@@ -5202,7 +5257,8 @@ HOST_RULES = tuple(HostRule(*row) for row in (
     ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
      "drop it, or put the news into the state", _observe),
     ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
-     "write nothing else to standard output, each message in one piece and under a lock", _observe),
+     "write nothing else to standard output, each message whole on one line, under a lock",
+     _observe),
     ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
      "add it to every message; batches are not allowed", _observe),
     ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
@@ -5215,17 +5271,11 @@ HOST_RULES = tuple(HostRule(*row) for row in (
     ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
      "log to a file", _observe),
 ))
-HOST_OBSERVERS = (_observe,)
-HOST_LINE_RULES = ("wire.json", "wire.jsonrpc", "wire.kind", "wire.newline", "wire.line-size",
-                   "wire.unicode", "answer.null-id", "message.request", "message.notification")
-HOST_ANSWER_RULES = ("answer.once", "answer.id", "answer.shape", "answer.error", "answer.size")
-HOST_READ_RULES = ("read.object", "read.seq", "read.data", "read.at", "read.size", "read.floor")
-HOST_UPDATE_RULES = ("update.object", "update.seq", "update.data", "update.at", "update.size")
 
 
 def host_check(argv: list[str], calls: list[tuple[str, dict]],
                timeout: float | None = None) -> dict:
-    """Check a Tick against HOST_RULES and return the report (see HostCheck.report).
+    """Check a Tick against HOST_RULES and return the report, as `tam tick check --json` gives it.
 
     `calls` are (tool, args) that the user approves; `timeout` is the wait for each answer, in
     seconds, above 0 and at most 60. The Tick is started twice.
@@ -5233,36 +5283,46 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
     check = HostCheck(argv, calls, timeout)
     try:
         for probe in dict.fromkeys(rule.probe for rule in HOST_RULES):
-            check.run(probe)
+            if check.outcome == "ok" or probe is _observe:  # the others need a session
+                check.run(probe)
     finally:
         check.finish()
-    return check.report()
+    checks = [_host_row(check, rule) for rule in HOST_RULES]
+    broken = any(row["ok"] is False and row["level"] == "must" for row in checks)
+    return {"conforms": check.outcome == "ok" and not broken, "outcome": check.outcome,
+            "descriptor": check.descriptor, "checks": checks}
 
 
-# ---- host: signals --------------------------------------------------------------------------
+def _host_row(check: HostCheck, rule: HostRule) -> dict:
+    """What became of a rule: what the session found goes before what a probe saw."""
+    ok, detail = check.verdicts.get(rule.id, (None, "not tried"))
+    finding = check.findings.get(rule.id)
+    if finding is not None:
+        times = check.counts[rule.id]
+        ok, detail = False, finding.detail + (f" ({times} times)" if times > 1 else "")
+        detail += f": {finding.head}" if finding.head else ""
+    return {"id": rule.id, "section": rule.section, "level": rule.level,
+            "rule": rule.sentence, "ok": ok, "detail": cut(tam.printable(detail), 400)}
 
 
-class HostGuard:
-    """While it is entered, SIGTERM and SIGHUP unwind the program, so that the Tick ends with it."""
-
-    def __enter__(self) -> HostGuard:
-        self._before = {}
-        if threading.current_thread() is threading.main_thread():  # only there can they be set
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                if signal.getsignal(number) != signal.SIG_IGN:  # nohup stays nohup
-                    self._before[number] = signal.signal(number, self._leave)
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    @staticmethod
-    def _leave(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
+# ---- host: signals -------------------------------------------------------------------------------
 
 
-# ---- host: tam tick check ------------------------------------------------------------------------
+def unwinding() -> Handlers:
+    """Return what lets SIGTERM and SIGHUP unwind the program, so that the Tick ends with it.
+
+    Outside the main thread they cannot be taken, and what nohup ignores stays ignored.
+    """
+    here = threading.current_thread() is threading.main_thread()
+    numbers = [n for n in ENDING if here and signal.getsignal(n) != signal.SIG_IGN]
+    return Handlers(numbers, _unwind)
+
+
+def _unwind(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+# ---- host: check command -------------------------------------------------------------------------
 
 #: What is safe in JSON and not on a terminal: C1 controls and bidirectional overrides.
 HOST_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -5294,8 +5354,6 @@ def host_say(text: str) -> None:
 
 def host_parser(word: str, purpose: str, more: str) -> tam.Parser:
     """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
-    import argparse
-
     return tam.Parser(prog=f"tam tick {word}", description=purpose, epilog=more,
                       usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
                       formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -5345,7 +5403,7 @@ def check_main(argv: list[str]) -> int:
     """`tam tick check`: print the report on a Tick. Returns 0, 1 or, for usage errors, 2."""
     as_json = "--json" in host_split(argv)[0]
     try:
-        with HostGuard():
+        with unwinding():
             report = host_check(*_host_check_arguments(argv))
     except tam.TamError as error:
         tam.report(error, "tick.check", as_json)
@@ -5360,10 +5418,10 @@ def check_main(argv: list[str]) -> int:
 
 
 def host_report_text(report: dict) -> str:
-    """The report for people: a line per rule, and a summary."""
+    """The report for people: a line per rule, what is to mend last, and a summary."""
     advice = {rule.id: rule.advice for rule in HOST_RULES}
     lines, counts = [], collections.Counter()
-    for row in report["checks"]:
+    for row in sorted(report["checks"], key=lambda row: row["ok"] is False):
         mark = {True: "✓", None: "–"}.get(row["ok"], "!" if row["level"] == "should" else "✗")
         counts[mark] += 1
         line = f"{mark} {row['id']:<22} §{row['section']}  {row['detail']}"
@@ -5374,7 +5432,7 @@ def host_report_text(report: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- host: tam tick host -------------------------------------------------------------------------
+# ---- host: host command --------------------------------------------------------------------------
 
 #: How much of a line a terminal shows, in characters; a script gets all of it.
 HOST_LINE_SHOWN = 4000
@@ -5545,7 +5603,7 @@ def host_main(argv: list[str]) -> int:
     try:
         command = _host_parsed(parser, argv)[1]
         interactive = sys.stdin is not None and sys.stdin.isatty()
-        with HostGuard():
+        with unwinding():
             driver = HostDriver(command, interactive)
             return driver.run(_host_typed_lines() if interactive else sys.stdin)
     except HostStartError as error:
@@ -5558,7 +5616,7 @@ def host_main(argv: list[str]) -> int:
         return error.exit_status
 
 
-# ---- the command line ----------------------------------------------------------------------------
+# ---- command line --------------------------------------------------------------------------------
 
 #: Options that may stand before `host` and `check`, since tam moves its own options there.
 VALUED = ("--project", "--agent")
@@ -5611,7 +5669,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> int:
-    typed_by_a_person = "TICKLOOP_INSTANCE_ID" not in os.environ and os.isatty(0)
+    typed_by_a_person = INSTANCE_ID not in os.environ and os.isatty(0)
     wired = not (options.board or typed_by_a_person)
     person = {name: value for name, value in os.environ.items() if name not in PERSONAL}
     stores = (
