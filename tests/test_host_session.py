@@ -477,7 +477,7 @@ def test_findings_are_bounded_and_counted() -> None:
         session.receive(line({"jsonrpc": "2.0", "method": "x" * 1000}), 0)
     assert len(session.findings) == 1 and session.counts["message.notification"] == 5000
     finding = session.findings["message.notification"]
-    assert len(finding.head) <= host.HOST_HEAD + 1 and len(finding.detail) < 200
+    assert len(finding.head) <= host.HEAD + 1 and len(finding.detail) < 200
 
 
 def test_nothing_is_kept_after_the_end() -> None:

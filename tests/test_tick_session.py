@@ -148,7 +148,7 @@ def test_an_unknown_method_is_answered_as_such(host: Host, method: str) -> None:
     assert error["code"] == -32601 and len(error["message"]) < 200
 
 
-@pytest.mark.parametrize("request_id", [0, 1, tam_tick.MAX_ID])
+@pytest.mark.parametrize("request_id", [0, 1, tam_tick.MAX_INTEGER])
 def test_every_unsigned_integer_is_an_id(host: Host, request_id: int) -> None:
     host.request(request_id)
     assert host.one()["id"] == request_id
@@ -348,8 +348,8 @@ def hardest_snapshot(character: str, count: int) -> dict:
 @pytest.mark.parametrize("count", [0, 1, 3, 50])
 def test_the_hardest_state_fits(character: str, count: int) -> None:
     data = tam_tick.project_state(hardest_snapshot(character, count))
-    whole = {"seq": tam_tick.MAX_ID, "data": data, "at": "2026-11-08T10:00:00Z"}
-    assert len(tam.encode_json(whole)) <= tam_tick.STATE_LIMIT
+    whole = {"seq": tam_tick.MAX_INTEGER, "data": data, "at": "2026-11-08T10:00:00Z"}
+    assert len(tam.encode_json(whole)) <= tam_tick.STATE_ADVISED
     if count:
         assert data["leased"] and data["next"] and data["events"], "something of everything"
 
@@ -367,7 +367,7 @@ def test_a_thousand_long_chinese_titles_fit() -> None:
     for task_id in range(1, 30):
         home.call("task.claim", {"id": task_id, "agent": f"代理-{task_id}"})
     data = state_of("一个名字很长的项目")
-    assert len(tam.encode_json(data)) <= tam_tick.STATE_LIMIT - tam_tick.STATE_FRAME
+    assert len(tam.encode_json(data)) <= tam_tick.STATE_ADVISED - tam_tick.STATE_FRAME
     assert data["leased_count"] == 29 and data["counts"]["todo"] == 971
     assert len(data["leased"]) >= 4 and len(data["next"]) >= 3 and len(data["events"]) >= 5
 
@@ -550,7 +550,7 @@ class World:
             update = frame["params"]
             assert update["seq"] > self.update_seq and update["data"] is not None
             self.update_seq = update["seq"]
-            assert len(tam.encode_json(update)) <= tam_tick.STATE_LIMIT
+            assert len(tam.encode_json(update)) <= tam_tick.STATE_ADVISED
 
     def take_answer(self, frame: dict) -> None:
         assert ("result" in frame) != ("error" in frame)
@@ -559,7 +559,7 @@ class World:
         if floor is not None:
             assert frame["result"]["seq"] >= floor
             self.read_seq = frame["result"]["seq"]
-            assert len(tam.encode_json(frame["result"])) <= tam_tick.STATE_LIMIT
+            assert len(tam.encode_json(frame["result"])) <= tam_tick.STATE_ADVISED
 
     def check_picture(self) -> None:
         width, height = self.random.choice([(120, 30), (80, 24), (40, 10), (20, 5), (3, 2)])
