@@ -111,7 +111,7 @@ class Desk:
         for name in ("tam.py", "tam_mcp.py", "tam_tick.py", "llms.txt"):
             if (ROOT / name).exists():
                 shutil.copy(ROOT / name, self.directory)
-        (self.directory / "notes.md").write_text("What `must` be \"done\".\n")
+        shutil.copytree(ROOT / "tests" / "ticks", self.directory / "tests" / "ticks")
         self.env = {
             "HOME": str(directory / "home"), "TERM": "xterm", "LANG": "C.UTF-8",
             "PATH": f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}",
