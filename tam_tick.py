@@ -3009,6 +3009,8 @@ def _host_check_schemas(descriptor: dict) -> str | None:
         try:
             tam.check_schema(schema)
         except tam.SchemaError as error:
+            if "unsupported" in error.details:
+                continue  # it may be valid: `host_unchecked` names what was not checked
             pointer = error.details.get("pointer", "")
             return f"/tools/{index}/input_schema{pointer} is no valid JSON Schema: {error.message}"
     return None
@@ -3103,12 +3105,23 @@ def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | No
     return None
 
 
+def host_unchecked(tool: dict) -> list[str]:
+    """The keywords of a tool's schema that are not checked, whether it fits them or not."""
+    try:
+        return tam.unchecked_words(tool["input_schema"])
+    except tam.SchemaError as error:
+        return [error.message]  # too deep or too big to be looked through
+
+
 def host_unfit(tool: dict, args: object) -> str:
-    """Why arguments do not fit a tool's schema, in one sentence; "" where they do (T §7.2)."""
+    """Why arguments do not fit a tool's schema, in one sentence; "" where they do (T §7.2).
+
+    They are not held against the words of `host_unchecked`: the Tick has to check them itself.
+    """
     if not isinstance(args, dict):
         return "args must be an object"
     try:
-        unfit = tam.violations(tool["input_schema"], args)
+        unfit = tam.violations(tool["input_schema"], args, skipped=set())
     except tam.SchemaError as error:
         return f"they cannot be checked: {error.message}"
     return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
@@ -3438,8 +3451,7 @@ class HostSession:
         self.descriptor = result
         self.counts["describes"] += 1
         self.counts["unknown fields"] += host_unknown_fields(result)
-        words = ((tool["name"], tam.unchecked_words(tool["input_schema"]))
-                 for tool in host_tools(result))
+        words = ((tool["name"], host_unchecked(tool)) for tool in host_tools(result))
         self.unchecked = {name: found for name, found in words if found}
         return None
 
@@ -4800,7 +4812,7 @@ def host_misfit(tool: dict) -> dict | None:
     wrong = [{name: value} for name in names for value in (None, [], "", 0.5)]
     for args in [*wrong, {HOST_NO_SUCH: True}, {}]:
         try:
-            if tam.violations(tool["input_schema"], args):
+            if tam.violations(tool["input_schema"], args, skipped=set()):
                 return args
         except tam.SchemaError:
             return None  # too costly to check: whether anything fits is not known
@@ -4832,7 +4844,7 @@ def _probe_start(check: HostCheck) -> None:
     if host.session.unchecked:
         words = "; ".join(f"{tool}: {', '.join(found)}"
                           for tool, found in host.session.unchecked.items())
-        check.verdicts["describe.schemas"] = (None, f"valid, but not checked are {words}")
+        check.verdicts["describe.schemas"] = (None, f"unchecked: {words}; valid but for that")
     check.saw("describe.object", "an object")
     check.saw("describe.protocol", str(PROTOCOL))
     check.saw("describe.size", f"{host_size(host.descriptor):,} bytes")
@@ -4957,7 +4969,7 @@ def _probe_queries(check: HostCheck) -> None:
             check.left(rule, "no query tool that needs no argument")
     for tool in check.queries():
         check.subject = "call.query"
-        _judge_call(check, "call.query", _call_in_company(check, tool["name"], {}))
+        _judge_call(check, "call.query", tool["name"], _call_in_company(check, tool["name"], {}))
     for tool in check.queries()[:HOST_PURITY_TRIED]:
         check.subject = "query.pure"
         name = tool["name"]
@@ -4966,7 +4978,7 @@ def _probe_queries(check: HostCheck) -> None:
         check.judge("query.pure", not provoked, what)
 
 
-def _judge_call(check: HostCheck, rule: str, request: HostRequest) -> None:
+def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) -> None:
     """A call that fits the catalogue is answered, and not as if it did not fit."""
     reply = request.reply
     if reply.kind == "error" and reply.code == CATALOGUE_CHANGED:
@@ -4977,10 +4989,12 @@ def _judge_call(check: HostCheck, rule: str, request: HostRequest) -> None:
             return
     unfit = reply.kind == "error" and reply.code in (
         NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
+    words = ", ".join(check.host.session.unchecked.get(tool, ()))
+    detail = host_reply_shown(reply) + (f"; its args were unchecked by {words}" if words else "")
     if unfit or reply.kind == "timeout":
-        check.broke(rule, host_reply_shown(reply))
+        check.broke(rule, detail)
     elif reply.kind != "bad":
-        check.saw(rule, host_reply_shown(reply))
+        check.saw(rule, detail)
 
 
 def _call_in_company(check: HostCheck, tool: str, args: dict) -> HostRequest:
@@ -5024,7 +5038,7 @@ def _probe_calls(check: HostCheck) -> None:
             continue
         still = check.look() == check.look()
         updates, data = check.look()
-        _judge_call(check, "call.approved", _call_in_company(check, tool, args))
+        _judge_call(check, "call.approved", tool, _call_in_company(check, tool, args))
         if check.look()[1] == data or not still:
             check.left("update.told", "no change of the state could be put down to a call")
             continue
@@ -5537,6 +5551,9 @@ class HostDriver:
     def call(self, rest: str) -> None:
         """`call TOOL [JSON]`."""
         tool, _, text = rest.partition(" ")
+        words = ", ".join(self.host.session.unchecked.get(tool, ()))
+        if words:
+            self.say(f"the arguments are unchecked by {tam.printable(words)}")
         self.host.call(tool, tam.parse_json(text.encode()) if text.strip() else {})
 
     def type(self, rest: str) -> None:

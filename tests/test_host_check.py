@@ -137,6 +137,22 @@ def test_schema_words_that_are_not_checked_are_named(tmp_path: object) -> None:
     assert "set_note: unevaluatedProperties" in row(report, "describe.schemas")["detail"]
 
 
+def test_a_pattern_beyond_the_validator_is_unchecked_and_the_tick_conforms(
+        tmp_path: object) -> None:
+    program = tmp_path / "tick.py"
+    source = (ROOT / "tests" / "ticks" / "note.py").read_text()
+    program.write_text(source.replace('{"type": "string"}',
+                                      '{"type": "string", "pattern": "(?<!a)b|x"}'))
+    calls = [("set_note", {"text": "x"})]
+    report = host.host_check([sys.executable, str(program)], calls, 5.0)
+    assert report["conforms"] and broken(report) == []
+    assert row(report, "describe.schemas")["ok"] is None
+    assert "unchecked: set_note: pattern" in row(report, "describe.schemas")["detail"]
+    assert row(report, "call.approved")["ok"] is True
+    assert "unchecked by pattern" in row(report, "call.approved")["detail"]
+    assert row(report, "call.args")["ok"] is True, "what can be checked is tried"
+
+
 # The command.
 
 

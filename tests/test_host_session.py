@@ -437,6 +437,31 @@ def test_words_outside_the_subset_are_reported_as_unchecked() -> None:
     assert session.unchecked == {"set": ["unevaluatedProperties"]} and not session.findings
 
 
+@pytest.mark.parametrize(("schema", "word"), [
+    ({"properties": {"text": {"pattern": "(?<=a)b", "maxLength": 3}}}, "pattern"),
+    ({"patternProperties": {r"^\p{Script=Greek}$": True}}, "patternProperties"),
+    ({"$ref": "https://example.org/schema.json"}, "$ref"),
+])
+def test_a_legal_schema_beyond_the_validator_is_unchecked_and_not_wrong(
+        schema: dict, word: str) -> None:
+    session = begun()
+    tools = tool(input_schema={"type": "object"} | schema)
+    session.request("tick/describe", {}, 10, 0)
+    session.receive(answer(3, DESCRIPTOR | {"revision": "r2", "tools": tools}), 0)
+    assert session.unchecked == {"set": [word]} and not session.findings
+    entry = session.descriptor["tools"][0]
+    assert host.host_unfit(entry, {"text": "b"}) == ""
+
+
+def test_what_stands_beside_an_unchecked_word_is_checked() -> None:
+    schema = {"properties": {"text": {"pattern": "(?<=a)b", "maxLength": 3}}}
+    assert "text" in host.host_unfit({"name": "set", "input_schema": schema}, {"text": "long"})
+    wrong = {"allOf": [{"pattern": "(?<=a)b"}, {"pattern": "("}]}
+    problems = host.host_descriptor_problems(
+        DESCRIPTOR | {"tools": tool(input_schema=wrong)}, 1 << 19)
+    assert [rule for rule, _ in problems] == ["describe.schemas"]
+
+
 # Values.
 
 
