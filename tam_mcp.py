@@ -540,7 +540,7 @@ NEXT_STEP = {
     "invalid": "Mend the call and try again.",
     "not_found": "tam_task_list finds ids, tam_project_list names.",
     "conflict": "Use tam_task_get to look at it, or tam_task_next for another task.",
-    "missing_project": "tam_project_list has the names.",
+    "missing_project": "tam_project_list has the names; if there is none, ask a person to add one.",
     "missing_agent": "Choose a name of your own and use it in every call.",
     "internal": "Report this to the person you work for; tam's log file has the details.",
 }
