@@ -751,6 +751,7 @@ for number in range(int(sys.argv[2])):
     project = db.execute("INSERT INTO project (name) VALUES (?)", (name,)).lastrowid
     db.execute("UPDATE project SET name = ? WHERE id = ?", (name + "!", project))
     db.execute("UPDATE project SET is_deleted = 1 WHERE id = ?", (project,))
+db.close()
 answer(len(tasks))
 """
 NEW_VERSION = """
