@@ -2709,11 +2709,12 @@ class Work:
         """Who goes into the event log."""
         return HUMAN if self.agent is None else self.agent
 
-    def need_agent(self) -> str:
-        """Return the caller's agent id, or raise MissingAgent."""
+    def need_agent(self, otherwise: str = "") -> str:
+        """Return the caller's agent id, or raise MissingAgent, which says what else there is."""
         if self.agent is None:
             raise MissingAgent(
                 "an agent id is needed: give --agent ID (argument `agent`), or set TAM_AGENT"
+                + otherwise
             )
         return self.agent
 
@@ -3194,7 +3195,7 @@ def task_release(work: Work, args: dict) -> dict:
     """End the lease; in-progress goes back to todo. Only the holder, or with force."""
     force = args.get("force")
     if not force:
-        work.need_agent()
+        work.need_agent("; a person may use --force")
     row = work.row(args["id"])
     own = row["assigned_agent"] is not None and row["assigned_agent"] == work.agent
     if not own and not force:
