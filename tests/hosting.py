@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-TICKS = Path(__file__).resolve().parent / "ticks"
-sys.path.insert(0, str(ROOT))
-import tam_tick as host  # noqa: E402
+import tam_tick as host
+from support import ROOT
+
+TICKS = ROOT / "tests" / "ticks"
 
 DESCRIPTOR = {
     "protocol": 3, "kind": "test.tick", "title": "Test", "description": "For tests.",

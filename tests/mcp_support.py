@@ -7,17 +7,11 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 import tam
+from support import DEADLINE, ROOT, closing, make_project  # noqa: F401 (for the tests)
 
-ROOT = Path(__file__).resolve().parent.parent
-DATA = Path(__file__).resolve().parent / "data" / "mcp"
-#: Seconds after which a missing answer is a failure; far above what any answer takes.
-DEADLINE = 20.0
+DATA = ROOT / "tests" / "data" / "mcp"
 
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
@@ -123,29 +117,3 @@ class Client:
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()
-
-
-@pytest.fixture(autouse=True)
-def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Close whatever a test has opened in this process: Python 3.13 warns of what is left open."""
-    opened = []
-    make = tam.Tam.__init__
-
-    def remember(self: tam.Tam, **options: object) -> None:
-        opened.append(self)
-        make(self, **options)
-
-    monkeypatch.setattr(tam.Tam, "__init__", remember)
-    yield
-    for one in opened:
-        one.close()
-
-
-def make_project(name: str = "p", tasks: int = 0) -> tam.Tam:
-    """An opened tam in the scratch home, with a current project and so many tasks in it."""
-    opened = tam.Tam()
-    opened.call("project.add", {"name": name})
-    opened.call("project.use", {"name": name})
-    for number in range(tasks):
-        opened.call("task.add", {"title": f"task {number + 1}", "project": name})
-    return opened

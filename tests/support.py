@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import tam
 
@@ -92,3 +95,40 @@ def spawn(*words: object, stdin: bytes = b"", script: Path = SCRIPT, **env: str)
         command, input=stdin, capture_output=True, timeout=DEADLINE, env={**os.environ, **env}
     )
     return Result(ended.returncode, ended.stdout, ended.stderr)
+
+
+_OPENED: list = []
+
+
+def opened(thing: object) -> object:
+    """Have something closed at the end of the test, and return it; `closing` must be there."""
+    _OPENED.append(thing)
+    return thing
+
+
+@pytest.fixture(autouse=True)
+def closing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close whatever a test has opened in this process: Python 3.13 warns of what is left open.
+
+    A module whose tests open a tam imports this.
+    """
+    make = tam.Tam.__init__
+
+    def remember(self: tam.Tam, **options: object) -> None:
+        opened(self)
+        make(self, **options)
+
+    monkeypatch.setattr(tam.Tam, "__init__", remember)
+    yield
+    while _OPENED:
+        _OPENED.pop().close()
+
+
+def make_project(name: str = "p", tasks: int = 0, title: str = "Task {}") -> tam.Tam:
+    """An opened tam in the scratch home, with a current project and so many tasks in it."""
+    home = tam.Tam()
+    home.call("project.add", {"name": name})
+    home.call("project.use", {"name": name})
+    for number in range(1, tasks + 1):
+        home.call("task.add", {"title": title.format(number), "project": name})
+    return home

@@ -4,7 +4,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tick_support import closed_stores, fill, store  # noqa: F401
+from tick_support import closing, make_project  # noqa: F401
 
 import tam
 import tam_tick
@@ -284,11 +284,11 @@ def test_search_goes_to_the_column_where_something_is() -> None:
 
 
 def test_what_the_store_is_asked_for() -> None:
-    home = fill("demo", 3)
+    home = make_project("demo", 3)
     home.call("task.add", {"title": "DÉJÀ vu", "project": "demo"})
     home.call("task.done", {"id": 2})
     def look(served: str | None, *wanted: object) -> View:
-        agents = store(project=served)
+        agents = tam.Tam(project=served)
         snapshot = tam_tick.look_for_session(agents, Interest(*wanted))
         return tam_tick.look_for_board(agents, Interest(*wanted), snapshot)
 
@@ -306,15 +306,15 @@ def test_what_the_store_is_asked_for() -> None:
 
 
 def test_the_person_acts_as_human() -> None:
-    fill("demo", 1)
-    person = store(env={k: v for k, v in store().env.items() if k not in tam_tick.PERSONAL})
+    make_project("demo", 1)
+    person = tam.Tam(env={k: v for k, v in tam.Tam().env.items() if k not in tam_tick.PERSONAL})
     acted = tam_tick.act(person, WRITES["s"])
     assert acted.problem is None
     events = person.call("task.events", {"id": 1})["events"]
     assert events[-1]["actor"] == "human"
     assert tam_tick.act(person, WRITES["s"]).problem.code == "conflict"
     assert tam_tick.act(person, Command("theme", "light")).problem is None
-    assert store().config["theme"] == "light"
+    assert tam.Tam().config["theme"] == "light"
 
 
 # ---- the text input ----

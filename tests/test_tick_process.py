@@ -16,10 +16,9 @@ from tick_support import (  # noqa: F401
     ROOT,
     TICK,
     Process,
-    closed_stores,
+    closing,
     database,
-    fill,
-    store,
+    make_project,
 )
 
 import tam
@@ -29,7 +28,7 @@ import tam_tick
 @pytest.fixture
 def tick() -> Iterator[Process]:
     """A Tick in a project with two tasks, its first state read."""
-    fill("demo", 2)
+    make_project("demo", 2)
     with Process() as process:
         assert process.read()["seq"] == 0
         yield process
@@ -50,7 +49,7 @@ def resident(process: Process) -> int:
 
 
 def test_the_dialogue_of_appendix_a() -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     with Process() as tick:
         described = tick.describe()
         assert described["protocol"] == 3 and described["recover_with"] == "history"
@@ -73,7 +72,7 @@ def test_the_dialogue_of_appendix_a() -> None:
 
         stale = tick.ask("tick/call", {**params, "revision": "0"})
         assert stale["error"]["code"] == -32004
-        assert store().call("task.list", {})["total"] == 2, "it was not carried out"
+        assert tam.Tam().call("task.list", {})["total"] == 2, "it was not carried out"
         assert b"test-instance" not in tick.raw
         tick.end_of_input()
         assert tick.wait() == 0
@@ -171,7 +170,7 @@ def test_another_process_reaches_the_wire_and_the_screen(tick: Process) -> None:
 
 
 def test_a_foreign_commit_is_on_the_wire_within_150_ms(tick: Process) -> None:
-    home, delays = store(), []
+    home, delays = tam.Tam(), []
     for number in range(3, 23):
         home.call("task.add", {"title": "x", "project": "demo"})
         committed = time.monotonic()
@@ -217,7 +216,7 @@ def test_what_is_only_seen_makes_no_update(tick: Process) -> None:
 def storm(tick: Process, seconds: float) -> None:
     """Let the host be deaf under a storm of writes, and see that nothing is lost or grows."""
     tick.reading = False
-    home, count = store(), 2
+    home, count = tam.Tam(), 2
     memory = resident(tick)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -252,7 +251,7 @@ def test_a_deaf_host_under_ten_seconds_of_storm(tick: Process) -> None:
 
 
 def test_the_project_may_come_later_and_go_again() -> None:
-    home = store()
+    home = tam.Tam()
     with Process() as tick:
         assert tick.read() == {"seq": 0, "data": None, "at": tick.frames[-1]["result"]["at"]}
         tick.sees("no projects yet")
@@ -272,13 +271,13 @@ def test_the_project_may_come_later_and_go_again() -> None:
 
 @pytest.mark.parametrize("given", ["flag", "environment"])
 def test_a_named_project_is_served_once_it_is_made(given: str) -> None:
-    fill("current", 1)
+    make_project("current", 1)
     argv = (*TICK, "--project", "later") if given == "flag" else TICK
     env = {} if given == "flag" else {"TAM_PROJECT": "later"}
     with Process(argv, env=env) as tick:
         assert tick.read()["data"] is None
         tick.sees("agents see no project")
-        store().call("project.add", {"name": "later"})
+        tam.Tam().call("project.add", {"name": "later"})
         tick.update(lambda data: data["project"]["name"] == "later")
         tick.sees("● agents see this project")
         assert tick.call("task_create", title="x")["result"]["task"]["project"] == "later"
@@ -286,12 +285,12 @@ def test_a_named_project_is_served_once_it_is_made(given: str) -> None:
 
 
 def test_another_file_in_the_place_of_the_database_is_seen(tick: Process) -> None:
-    path = store().config["db_file"]
+    path = tam.Tam().config["db_file"]
     for suffix in ("", "-wal", "-shm"):
         if os.path.exists(path + suffix):
             os.rename(path + suffix, path + suffix + ".old")
     tick.until(lambda: tick.read()["data"] is None, "null")
-    store().call("project.add", {"name": "demo"})
+    tam.Tam().call("project.add", {"name": "demo"})
     tick.update(lambda data: data["counts"]["todo"] == 0)
 
 
@@ -300,7 +299,7 @@ def test_another_file_in_the_place_of_the_database_is_seen(tick: Process) -> Non
 
 @pytest.mark.parametrize("end", ["quit", "ctrl-c", "eof", "SIGTERM", "SIGHUP", "SIGINT", "broken"])
 def test_every_way_out_gives_the_terminal_back(end: str) -> None:
-    fill("demo", 2)
+    make_project("demo", 2)
     with Process() as tick:
         tick.sees("Task 2")
         assert tick.modes() != tick.first_modes
@@ -318,7 +317,7 @@ def test_every_way_out_gives_the_terminal_back(end: str) -> None:
             tick.signal(signal.Signals[end])
         assert tick.wait() == statuses.get(end, 0)
         assert tick.modes() == tick.first_modes
-        assert "Traceback" not in tick.screen.text()
+        assert "Traceback" not in tick.text()
 
 
 def test_sigterm_during_calls_ends_at_once(tick: Process) -> None:
@@ -335,7 +334,7 @@ def test_sigterm_during_calls_ends_at_once(tick: Process) -> None:
     assert tick.wait() == 143 and time.monotonic() - started < 2.0
     assert tick.modes() == tick.first_modes
     blocker.execute("ROLLBACK")
-    assert store().call("status", {})["leased"] == 0
+    assert tam.Tam().call("status", {})["leased"] == 0
 
 
 def test_the_end_of_input_waits_for_the_calls_under_way(tick: Process) -> None:
@@ -367,7 +366,7 @@ def test_quitting_finishes_what_the_person_has_just_entered(tick: Process) -> No
     tick.loses("Add a task")
     blocker.execute("ROLLBACK")
     assert tick.wait() == 0
-    assert store().call("task.list", {})["tasks"][0]["title"] == "Just in time"
+    assert tam.Tam().call("task.list", {})["tasks"][0]["title"] == "Just in time"
 
 
 IMPATIENT = """
@@ -380,7 +379,7 @@ sys.exit(tam_tick.main([]))
 
 
 def test_a_host_that_is_deaf_at_the_end_is_given_up() -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     with Process((sys.executable, "-c", IMPATIENT.format(root=str(ROOT)))) as tick:
         tick.read()
         tick.reading = False
@@ -401,7 +400,7 @@ def test_quitting_twice_waits_for_nobody(tick: Process) -> None:
 
 
 def test_it_works_without_a_terminal() -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     with Process(size=None) as tick:
         assert tick.read()["data"]["counts"]["todo"] == 1
         assert "result" in tick.call("task_create", title="x")
@@ -413,7 +412,7 @@ def test_it_works_without_a_terminal() -> None:
 
 @pytest.mark.parametrize("kind", ["no-such-terminal", "dumb", ""])
 def test_it_works_on_a_terminal_that_cannot_be_drawn_on(kind: str) -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     with Process(env={"TERM": kind}) as tick:
         assert tick.read()["data"]["counts"]["todo"] == 1
     with Process(BOARD, piped=False, env={"TERM": kind}) as board:
@@ -423,7 +422,7 @@ def test_it_works_on_a_terminal_that_cannot_be_drawn_on(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["xterm", "linux", "vt100", "screen-256color", "no colour"])
 def test_every_terminal_that_can_be_drawn_on_shows_the_board(kind: str) -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     env = {"TERM": kind} if kind != "no colour" else {"NO_COLOR": "1"}
     with Process(env=env) as tick:
         tick.sees("Task 1")
@@ -435,7 +434,7 @@ def test_every_terminal_that_can_be_drawn_on_shows_the_board(kind: str) -> None:
 
 
 def test_it_goes_on_when_the_requests_come_from_a_file(tmp_path: object) -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     requests, answers = tmp_path / "requests", tmp_path / "answers"
     requests.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"tick/read"}\n' * 3)
     with open(requests, "rb") as source, open(answers, "wb") as target:
@@ -461,7 +460,7 @@ os._exit(tam_tick.main([]))
 
 
 def test_stray_output_never_reaches_the_wire() -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     argv = (sys.executable, "-c", STRAY.format(root=str(ROOT)))
     with Process(argv) as tick:
         tick.sees("noise")
@@ -473,7 +472,7 @@ def test_stray_output_never_reaches_the_wire() -> None:
 
 
 def test_a_locale_that_is_not_utf8_still_shows_every_script() -> None:
-    fill("demo", 1, "任务 {} 🚧")
+    make_project("demo", 1, "任务 {} 🚧")
     with Process(env={"LC_ALL": "C", "LANG": "zh_CN.GBK"}) as tick:
         tick.sees("任务 1 🚧")
         tick.type("a标题\r")
@@ -481,7 +480,7 @@ def test_a_locale_that_is_not_utf8_still_shows_every_script() -> None:
 
 
 def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
-    home = store()
+    home = tam.Tam()
     home.home.make()
     with open(home.config["db_file"], "wb") as file:
         file.write(b"this is no database, and long enough to be looked at" * 100)
@@ -526,7 +525,7 @@ def test_a_crew_runs_so_many_jobs_at_once_and_no_more() -> None:
         together.wait(timeout=10)
         return len(running)
 
-    crew = tam_tick.Crew(3, store, posted.put)
+    crew = tam_tick.Crew(3, tam.Tam, posted.put)
     for _ in range(6):
         crew.give(job)
     assert len([posted.get(timeout=10) for _ in range(6)]) == 6
@@ -542,7 +541,7 @@ def test_a_crew_runs_so_many_jobs_at_once_and_no_more() -> None:
 
 @pytest.mark.parametrize("argv", [BOARD, TICK], ids=["tam -i", "tam tick"])
 def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None:
-    home = fill("demo", 1)
+    home = make_project("demo", 1)
     with Process(argv, piped=False, env={"TAM_AGENT": "agent-a"}) as board:
         board.sees("● demo")
         board.type("\r")
@@ -556,13 +555,13 @@ def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None
         board.type("q")
         assert board.wait() == 0
         assert board.modes() == board.first_modes
-        assert "jsonrpc" not in board.screen.text()
+        assert "jsonrpc" not in board.text()
     events = home.call("history", {})["events"]
     assert {event["actor"] for event in events} == {"human"}
 
 
 def test_the_board_goes_through_all_its_keys() -> None:
-    home = fill("alpha", 2)
+    home = make_project("alpha", 2)
     home.call("project.add", {"name": "beta"})
     with Process(BOARD, piped=False) as board:
         board.sees("beta")
@@ -583,14 +582,14 @@ def test_the_board_goes_through_all_its_keys() -> None:
         board.type("x")
         board.loses("Everywhere")
         board.type("t")
-        board.until(lambda: store().config["theme"] == "light", "the theme")
+        board.until(lambda: tam.Tam().config["theme"] == "light", "the theme")
         board.type("q")
         assert board.wait() == 0
     assert {project["name"] for project in home.call("project.list", {})} == {"alpha", "beta"}
 
 
 def test_an_error_is_a_tip_and_leads_back_to_what_was_typed() -> None:
-    home = fill("demo", 1)
+    home = make_project("demo", 1)
     with Process((*BOARD, "--project", "demo"), piped=False) as board:
         board.sees("Task 1")
         board.type("a" + "x" * 1001 + "\r")
@@ -605,7 +604,7 @@ def test_an_error_is_a_tip_and_leads_back_to_what_was_typed() -> None:
 
 
 def test_a_hung_up_terminal_ends_the_board() -> None:
-    fill("demo", 1)
+    make_project("demo", 1)
     with Process(BOARD, piped=False, env={}) as board:
         board.sees("demo")
         os.close(board.slave)

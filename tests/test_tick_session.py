@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from tick_support import closed_stores, database, fill, store  # noqa: F401
+from tick_support import closing, database, make_project  # noqa: F401
 
 import tam
 import tam_tick
@@ -50,7 +50,7 @@ class Host:
                   "revision": self.session.revision, **fields}
         self.request(7, "tick/call", params=params)
         while self.calls:
-            self.session.answer(tam_tick.carry_out(store(), self.calls.pop()))
+            self.session.answer(tam_tick.carry_out(tam.Tam(), self.calls.pop()))
         return self.one()
 
 
@@ -60,7 +60,7 @@ def host() -> Host:
 
 
 def state_of(project: str) -> dict:
-    return tam_tick.project_state(store().snapshot(project, columns=0))
+    return tam_tick.project_state(tam.Tam().snapshot(project, columns=0))
 
 
 # ---- lines that get no answer ----
@@ -252,7 +252,7 @@ WRONG_ARGUMENTS = {
 
 @pytest.mark.parametrize("tool, args", WRONG_ARGUMENTS.values(), ids=WRONG_ARGUMENTS)
 def test_what_was_not_carried_out_says_so(host: Host, tool: str, args: object) -> None:
-    home = fill("p", 1)
+    home = make_project("p", 1)
     before = home.data_version()
     error = host.call(tool, args)["error"]
     assert error["code"] == -32602 and error["message"]
@@ -268,7 +268,7 @@ def test_without_a_project_a_call_says_so(host: Host) -> None:
 
 
 def test_a_conflict_is_a_failed_tool(host: Host) -> None:
-    fill("p", 1).call("task.claim", {"id": 1, "agent": "first"})
+    make_project("p", 1).call("task.claim", {"id": 1, "agent": "first"})
     error = host.call("task_claim", {"id": 1, "agent": "second"})["error"]
     assert (error["code"], error["data"]["code"]) == (-32000, "conflict")
     assert error["data"]["details"]["assigned_agent"] == "first"
@@ -297,7 +297,7 @@ def test_a_result_longer_than_a_line_becomes_an_error(host: Host) -> None:
 
 
 def test_a_result_is_the_data_of_the_operation(host: Host) -> None:
-    fill("p", 2)
+    make_project("p", 2)
     assert host.call("task_get", {"id": 2})["result"]["task"]["title"] == "Task 2"
     assert host.call("project_list")["result"][0]["name"] == "p"
     page = host.call("history", {"since": 1, "limit": 5})["result"]
@@ -308,13 +308,13 @@ def test_a_result_is_the_data_of_the_operation(host: Host) -> None:
 
 
 def test_there_is_no_data_without_a_project(host: Host) -> None:
-    host.session.observe(tam_tick.project_state(store().snapshot(None)))
+    host.session.observe(tam_tick.project_state(tam.Tam().snapshot(None)))
     host.request(1)
     assert host.one()["result"] == {"seq": 0, "data": None, "at": "2027-01-15T08:00:00Z"}
 
 
 def test_the_state_tells_what_there_is_to_do() -> None:
-    home = fill("p", 3)
+    home = make_project("p", 3)
     home.call("task.claim", {"id": 2, "agent": "a", "lease_seconds": 600})
     home.call("task.done", {"id": 3})
     data = state_of("p")
@@ -355,7 +355,7 @@ def test_the_hardest_state_fits(character: str, count: int) -> None:
 
 
 def test_a_thousand_long_chinese_titles_fit() -> None:
-    home = fill("一个名字很长的项目", 1)
+    home = make_project("一个名字很长的项目", 1)
     title = "修复登录页面的重定向问题并补充端到端测试" * 40
     bare = database()
     bare.execute("BEGIN")
@@ -442,7 +442,7 @@ def test_calls_under_way_count_against_the_room(host: Host) -> None:
         host.request(number, "tick/call", params=params)
     assert not host.session.room()
     for call in host.calls:
-        host.session.answer(tam_tick.carry_out(store(), call))
+        host.session.answer(tam_tick.carry_out(tam.Tam(), call))
     assert sorted(frame["id"] for frame in host.received()) == list(range(tam_tick.MAX_PENDING))
     assert host.session.room()
 
@@ -462,9 +462,9 @@ class World:
         self.random = random.Random(seed)
         self.host = Host()
         clock = {"clock": lambda: self.host.now}
-        self.home, self.other = fill("p", 3), store(**clock)
-        self.agents = store(project="p", **clock)
-        self.person = store(env=dict(self.home.env), **clock)
+        self.home, self.other = make_project("p", 3), tam.Tam(**clock)
+        self.agents = tam.Tam(project="p", **clock)
+        self.person = tam.Tam(env=dict(self.home.env), **clock)
         self.board = tam_tick.opened(tam_tick.Board(wired=True), "p")
         self.next_id = 0
         self.sent: dict[int, int | None] = {}

@@ -5,191 +5,30 @@ import fcntl
 import json
 import os
 import pty
-import re
 import select
 import signal
 import sqlite3
-import struct
 import subprocess
 import sys
 import termios
 import time
-import unicodedata
-from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import pytest
+from collections.abc import Callable
 
 import tam
+import tam_tick
+from support import DEADLINE, ROOT, closing, make_project, opened  # noqa: F401 (for the tests)
 
-ROOT = Path(__file__).resolve().parent.parent
-#: Seconds that anything awaited may take; only what never comes takes so long.
-PATIENCE = 20.0
 TICK = (sys.executable, str(ROOT / "tam.py"), "tick")
 BOARD = (sys.executable, str(ROOT / "tam.py"), "-i")
-
-_ESCAPE = re.compile(
-    r"\x1b(?:\[([?>!]?[0-9;:]*)([ -/]*[@-~])|[()][0-9A-Za-z]|\][^\x07]*\x07|([=>78DEHM]))"
-)
-
-
-class Screen:
-    """As much of a terminal as shows what curses draws: text, cursor, erasing, scrolling."""
-
-    def __init__(self, columns: int, rows: int) -> None:
-        self.columns, self.rows = columns, rows
-        self.row = self.column = 0
-        self.region = (0, rows - 1)
-        self._last = " "
-        self._rest = ""
-        self._lines = [self._blank() for _ in range(rows)]
-
-    def lines(self) -> list[str]:
-        return ["".join(line).rstrip() for line in self._lines]
-
-    def text(self) -> str:
-        return "\n".join(self.lines())
-
-    def resize(self, columns: int, rows: int) -> None:
-        self.__init__(columns, rows)
-
-    def feed(self, text: str) -> None:
-        text = self._rest + text
-        self._rest = ""
-        at = 0
-        while at < len(text):
-            if text[at] != "\x1b":
-                self._character(text[at])
-                at += 1
-                continue
-            found = _ESCAPE.match(text, at)
-            if found is None:
-                self._rest = text[at:]
-                return
-            self._sequence(found)
-            at = found.end()
-
-    def _blank(self) -> list[str]:
-        return [" "] * self.columns
-
-    def _character(self, character: str) -> None:
-        if character == "\r":
-            self.column = 0
-        elif character == "\n":
-            self._down()
-        elif character == "\b":
-            self.column = max(self.column - 1, 0)
-        elif character >= " ":
-            self._put(character)
-
-    def _put(self, character: str) -> None:
-        if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-            self._lines[self.row][max(self.column - 1, 0)] += character
-            return
-        width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        if self.column + width > self.columns:
-            self.column = 0
-            self._down()
-        self._lines[self.row][self.column] = self._last = character
-        if width == 2:
-            self._lines[self.row][self.column + 1] = ""
-        self.column += width
-
-    def _down(self) -> None:
-        if self.row == self.region[1]:
-            self._scroll(1)
-        else:
-            self.row = min(self.row + 1, self.rows - 1)
-
-    def _scroll(self, count: int) -> None:
-        top, bottom = self.region
-        for _ in range(abs(count)):
-            if count > 0:
-                del self._lines[top]
-                self._lines.insert(bottom, self._blank())
-            else:
-                del self._lines[bottom]
-                self._lines.insert(top, self._blank())
-
-    def _sequence(self, found: re.Match) -> None:
-        parameters, final, simple = found.groups()
-        if simple == "M":
-            if self.row == self.region[0]:
-                self._scroll(-1)
-            else:
-                self.row -= 1
-        if final is None or parameters[:1] in ("?", ">", "!"):
-            return
-        numbers = [int(n) if n else 0 for n in parameters.split(";")] if parameters else []
-        action = self.ACTIONS.get(final)
-        if action is not None:
-            action(self, numbers, max(numbers[0], 1) if numbers else 1)
-
-    def _move(self, row: int | None, column: int | None) -> None:
-        if row is not None:
-            self.row = min(max(row, 0), self.rows - 1)
-        if column is not None:
-            self.column = min(max(column, 0), self.columns - 1)
-
-    def _erase(self, first: int, last: int) -> None:
-        self._lines[self.row][first:last] = [" "] * (min(last, self.columns) - first)
-
-    def _erase_line(self, kind: int) -> None:
-        first, last = ((self.column, self.columns), (0, self.column + 1), (0, self.columns))[kind]
-        self._erase(first, last)
-
-    def _erase_screen(self, kind: int) -> None:
-        if kind == 0:
-            self._erase_line(0)
-        for row in range(self.row + 1 if kind == 0 else 0, self.rows):
-            self._lines[row] = self._blank()
-
-    def _lines_at_cursor(self, count: int) -> None:
-        region, self.region = self.region, (self.row, self.region[1])
-        self._scroll(-count)
-        self.region = region
-
-    def _delete(self, count: int) -> None:
-        line = self._lines[self.row]
-        del line[self.column : self.column + count]
-        line.extend([" "] * count)
-
-    def _insert(self, count: int) -> None:
-        line = self._lines[self.row]
-        line[self.column : self.column] = [" "] * count
-        del line[self.columns :]
-
-    def _region(self, numbers: list[int]) -> None:
-        top, bottom = [*numbers, 0, 0][:2]
-        self.region = (max(top, 1) - 1, (bottom or self.rows) - 1)
-        self._move(0, 0)
-
-    ACTIONS: dict[str, Callable[[Screen, list[int], int], None]] = {
-        "H": lambda s, n, c: s._move(max([*n, 1][0], 1) - 1, max([*n, 1, 1][1], 1) - 1),
-        "d": lambda s, n, c: s._move(c - 1, None),
-        "G": lambda s, n, c: s._move(None, c - 1),
-        "A": lambda s, n, c: s._move(s.row - c, None),
-        "B": lambda s, n, c: s._move(s.row + c, None),
-        "C": lambda s, n, c: s._move(None, s.column + c),
-        "D": lambda s, n, c: s._move(None, s.column - c),
-        "J": lambda s, n, c: s._erase_screen([*n, 0][0]),
-        "K": lambda s, n, c: s._erase_line([*n, 0][0]),
-        "X": lambda s, n, c: s._erase(s.column, s.column + c),
-        "b": lambda s, n, c: [s._put(s._last) for _ in range(c)],
-        "L": lambda s, n, c: s._lines_at_cursor(c),
-        "M": lambda s, n, c: s._lines_at_cursor(-c),
-        "P": lambda s, n, c: s._delete(c),
-        "@": lambda s, n, c: s._insert(c),
-        "S": lambda s, n, c: s._scroll(c),
-        "T": lambda s, n, c: s._scroll(-c),
-        "r": lambda s, n, c: s._region(n),
-    }
 
 
 class Process:
     """A program with pipes for its input and output, and a controlling terminal or none.
 
     Nothing is read in a thread: `pump` moves what has come since, and everything that waits pumps.
+    The reference host would do much of this, but not for these tests: they write what no host may,
+    leave pipes unread, compare the terminal's modes, and must not take over the host's mistakes.
+    Only its screen serves here too: it is judged by tests of its own, character by character.
     """
 
     def __init__(
@@ -200,10 +39,10 @@ class Process:
         piped: bool = True,
         env: dict | None = None,
     ) -> None:
-        self.screen = Screen(*(size or (80, 24)))
+        self.screen = tam_tick.HostScreen(*(size or (80, 24)))
         self.master, self.slave = pty.openpty() if size else (None, None)
         if size:
-            self.resize(*size, signalled=False)
+            self.resize(*size)
         self.first_modes = self.modes() if size else b""
         inherited = {**os.environ, "TERM": "xterm-256color", **(env or {})}
         if piped:
@@ -256,7 +95,7 @@ class Process:
             data = b""
         if fd == self.master:
             self.terminal_bytes += len(data)
-            self.screen.feed(data.decode("utf-8", "replace"))
+            self.screen.feed(data)
             return bool(data)
         if not data:
             self.reading = False
@@ -268,23 +107,27 @@ class Process:
 
     def until(self, seen: Callable[[], object], what: str = "it") -> object:
         """Pump until `seen` returns something true, and return that."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
             found = seen()
             if found:
                 return found
             if not self.pump(0.05) and self.popen.poll() is not None and not seen():
                 break
-        seen_last = f"{self.screen.text()}\n{self.frames[-5:]}"
+        seen_last = f"{self.text()}\n{self.frames[-5:]}"
         raise AssertionError(f"{what} never came; this was seen last:\n{seen_last}")
+
+    def text(self) -> str:
+        """Return what the screen shows, without the blanks at the ends of its lines."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
 
     def sees(self, text: str) -> None:
         """Wait until the screen shows a text."""
-        self.until(lambda: text in self.screen.text(), repr(text))
+        self.until(lambda: text in self.text(), repr(text))
 
     def loses(self, text: str) -> None:
         """Wait until the screen no longer shows a text."""
-        self.until(lambda: text not in self.screen.text(), f"the end of {text!r}")
+        self.until(lambda: text not in self.text(), f"the end of {text!r}")
 
     # -- what it gets --
 
@@ -330,10 +173,10 @@ class Process:
     def type(self, keys: str) -> None:
         tam.write_all(self.master, keys.encode("utf-8"))
 
-    def resize(self, columns: int, rows: int, signalled: bool = True) -> None:
+    def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size; the kernel tells the program."""
         self.screen.resize(columns, rows)
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        termios.tcsetwinsize(self.master, (rows, columns))
 
     def modes(self) -> bytes:
         """Return what `stty -a` tells of the terminal."""
@@ -349,7 +192,7 @@ class Process:
 
     def wait(self) -> int:
         """Wait for the end, reading all that is still to come; return the status."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + DEADLINE
         while self.popen.poll() is None and time.monotonic() < deadline:
             self.pump(0.05)
         while self.pump(0.0):
@@ -357,34 +200,6 @@ class Process:
         return self.popen.wait(timeout=1)
 
 
-_OPENED: list = []
-
-
-@pytest.fixture(autouse=True)
-def closed_stores() -> Iterator[None]:
-    """Close what `store` and `database` have opened; a test module imports this to have it."""
-    yield
-    while _OPENED:
-        _OPENED.pop().close()
-
-
-def store(**options: object) -> tam.Tam:
-    """Return a Tam of another process's kind: a connection of its own on the test's home."""
-    _OPENED.append(tam.Tam(**options))
-    return _OPENED[-1]
-
-
 def database() -> sqlite3.Connection:
     """Return a bare connection to the database of the test's home, which commits by itself."""
-    _OPENED.append(sqlite3.connect(store().config["db_file"], isolation_level=None))
-    return _OPENED[-1]
-
-
-def fill(project: str, count: int = 0, title: str = "Task {}") -> tam.Tam:
-    """Make a project with tasks, make it the current one, and return the Tam that did it."""
-    home = store()
-    home.call("project.add", {"name": project})
-    home.call("project.use", {"name": project})
-    for number in range(1, count + 1):
-        home.call("task.add", {"title": title.format(number), "project": project})
-    return home
+    return opened(sqlite3.connect(tam.Tam().config["db_file"], isolation_level=None))
