@@ -33,7 +33,7 @@ def go():
 """
 #: What tam imports late is imported before, since root's own Python may be out of reach after.
 DROP_RIGHTS = f"""
-import locale, logging.handlers, shutil, tomllib, traceback, unicodedata
+import locale, logging.handlers, mmap, shutil, tomllib, traceback, unicodedata
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})

@@ -283,6 +283,9 @@ def test_the_current_project_follows_renames_and_deletions(scratch_home: Path) -
     assert load(scratch_home)["current_project"] == "new"
     assert run("project", "del", "new").code == 0
     assert "current_project" not in load(scratch_home)
+    before = (scratch_home / tam.CONFIG_NAME).read_bytes()
+    opened().set_config(current_project=None)
+    assert (scratch_home / tam.CONFIG_NAME).read_bytes() == before
 
 
 def test_using_a_project_that_does_not_exist_changes_nothing(scratch_home: Path) -> None:
@@ -374,6 +377,14 @@ def test_the_log_rolls_at_its_limit_and_keeps_five_old_files(scratch_home: Path)
     assert kept == [f"{number:02}" for number in range(40 - len(kept), 40)]
 
 
+def test_a_pattern_without_a_place_for_the_number_gets_it_at_the_end(scratch_home: Path) -> None:
+    write(scratch_home, f"logfile_pattern = '{scratch_home}/logs/old.log'\n")
+    home = opened().home
+    for number in range(3):
+        home.log(f"record {number}", limit=60)
+    assert list(logs(scratch_home)) == ["tam.log", "tam.log.1", "tam.log.2"]
+
+
 def test_the_limits_are_those_of_1_0_13() -> None:
     assert (tam.LOG_BYTES, tam.LOG_FILES) == (10 * 1024 * 1024, 5)
 
@@ -407,6 +418,15 @@ def test_a_corrupt_config_leaves_no_log_and_raises_nothing(scratch_home: Path) -
     write(scratch_home, "theme = \n")
     opened().log("a record")
     assert not (scratch_home / "logs").exists()
+
+
+def test_without_a_home_there_is_no_log_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = files(tmp_path)
+    tam.Tam(env={"HOME": "relative"}).log("a record")
+    assert files(tmp_path) == before
 
 
 def test_an_unexpected_error_goes_into_the_log_and_not_to_the_user(

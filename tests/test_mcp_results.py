@@ -312,6 +312,7 @@ def test_budget_is_a_parameter() -> None:
     server = tam_mcp.Server(opened, budget=800)
     data, _failed, size = call(server, "tam_task_list")
     assert size <= 800 and data["count"] == 1 and data["total"] == 3
+    assert tam_mcp.fit({"task": None}, 1) == '{"task":null}'  # there is nothing to leave out
 
 
 def test_endless_title_of_an_old_file_does_not_stop_the_paging(server: tam_mcp.Server) -> None:

@@ -1,6 +1,7 @@
 """The operation table, and the one way in that all doors share."""
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -271,6 +272,20 @@ def test_arguments_come_before_flags_and_flags_before_the_environment(scratch_ho
     assert scopes(env) == ["two", "env", "three"]
     assert scopes(env, project="one", agent="flag") == ["one", "flag", "three"]
     assert scopes({"TAM_PROJECT": "", "TAM_AGENT": ""}) == ["four", None, "three"]
+
+
+def test_an_unknown_argument_is_named_harmlessly(opened: Tam) -> None:
+    with pytest.raises(tam.Invalid) as caught:
+        opened.call("status", {"\x1b[1m": 1})
+    assert caught.value.details == {"argument": "␛[1m"}
+    assert caught.value.message.startswith("␛[1m: must be left out")
+
+
+def test_a_failure_is_one_line_of_json_whatever_it_quotes() -> None:
+    line = tam.failure("task.add", tam.Internal("half \udcff", raw="\ud800"))
+    assert line.isascii() and line.endswith(b"\n") and line.count(b"\n") == 1
+    error = json.loads(line)["error"]
+    assert (error["message"], error["details"]["raw"]) == ("half \udcff", "\ud800")
 
 
 @pytest.mark.parametrize("kind, code, exit_status, tick_code", [

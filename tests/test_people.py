@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tam
+from processes import query
 from support import SCRIPT, run
 
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
@@ -288,6 +289,13 @@ def test_a_lease_that_ran_out_says_so(project: None, monkeypatch: pytest.MonkeyP
         **tam.Tam.__init__.__kwdefaults__, "clock": lambda: now + 60
     })
     assert "  Lease     a, expired TIME UTC" in seen("task", "show", "1")
+
+
+def test_a_lease_without_an_end_shows_its_agent_alone(project: None, scratch_home: Path) -> None:
+    run("task", "add", "one")
+    run("task", "claim", "1", "--agent", "a")
+    query(scratch_home / "tam.db3", "UPDATE task SET lease_expires_at = NULL")
+    assert "  Lease     a" in seen("task", "show", "1")
 
 
 # ---- columns line up, text stays harmless

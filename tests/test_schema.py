@@ -526,6 +526,7 @@ def test_unchecked_words() -> None:
         "$dynamicRef", "$id", "additionalItems", "dependentSchemas", "minLenght",
         "unevaluatedProperties",
     ]
+    assert tam.unchecked_words({"minLength": "wrong, but known"}) == []
 
 
 BEYOND = [
@@ -763,6 +764,13 @@ def test_the_steps_are_a_keyword() -> None:
     assert caught.value.details["steps"] == 20
     with pytest.raises(tam.SchemaError):
         tam.check_schema({"allOf": [{"type": "null"} for _ in range(20)]}, steps=20)
+    for size, fitting in ((100, True), (100_000, False)):  # long items cost more than short ones
+        texts = [str(number) + "x" * size for number in range(10)]
+        if fitting:
+            assert tam.violations({"uniqueItems": True}, texts, steps=100) == []
+        else:
+            with pytest.raises(tam.SchemaError, match="steps"):
+                tam.violations({"uniqueItems": True}, texts, steps=100)
 
 
 def test_numbers_out_of_every_range() -> None:
@@ -781,6 +789,12 @@ def test_values_that_json_does_not_have(value: object) -> None:
     schema = {"items": {"$ref": "#"}, "additionalProperties": {"$ref": "#"}, "multipleOf": 1}
     with pytest.raises(tam.SchemaError, match="no JSON value"):
         tam.violations(schema, value)
+
+
+@pytest.mark.parametrize("item", [(1,), b"a", [{1}]], ids=brief)
+def test_items_that_json_does_not_have_are_not_compared(item: object) -> None:
+    with pytest.raises(tam.SchemaError, match="no JSON value"):
+        tam.violations({"uniqueItems": True}, [item])
 
 
 def test_objects_that_hold_themselves() -> None:

@@ -295,7 +295,11 @@ def test_reads_work_without_write_permission(public_home: Path, state_of_file: s
     assert stamps(public_home) == before
 
 
-def test_a_write_without_permission_says_so_and_changes_nothing(public_home: Path) -> None:
+@pytest.mark.parametrize("mode", ["WAL", "DELETE"])
+def test_a_write_without_permission_says_so_and_changes_nothing(
+    public_home: Path, mode: str
+) -> None:
+    query(public_home / "tam.db3", f"PRAGMA journal_mode = {mode}")
     protect(public_home)
     before = stamps(public_home)
     for ended in without_rights(("task", "add", "t"), ("task", "claim", "1", "--agent", "b")):
@@ -626,6 +630,23 @@ def test_the_rollback_journal_serves_where_there_is_no_wal(scratch_home: Path, k
     assert [one.code for one in ended] == [0] * 4, ended
 
 
+def test_a_reader_in_the_way_of_the_wal_delays_it_but_no_write_after_it(home: Path) -> None:
+    path = home / "tam.db3"
+    query(path, "PRAGMA journal_mode = DELETE")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM task").fetchone()
+    writer = opened(project="p", busy_timeout=0.05)
+    with pytest.raises(tam.Busy):
+        writer.call("task.add", {"title": "too early"})
+    reader.close()
+    assert writer.call("task.add", {"title": "in time"})["task"]["id"] == 4
+    writer.close()
+    assert query(path, "PRAGMA journal_mode") == [("delete",)]
+    assert run("task", "add", "and later", "--json").data["task"]["id"] == 5
+    assert query(path, "PRAGMA journal_mode") == [("wal",)]
+
+
 # -- damage and a full disk --
 
 
@@ -643,6 +664,13 @@ def test_a_damaged_page_is_an_error_with_the_file_in_it_and_changes_nothing(home
         assert path.read_bytes() == data
         assert "Traceback" not in run(*words).err
     assert "malformed" in (home / "logs" / "tam.log").read_text()
+
+
+@pytest.mark.parametrize("metadata", ["{", "[1]", "", "[" * 100_000, b"\xff", 7, 'null'])
+def test_an_event_whose_metadata_is_damaged_is_still_shown(home: Path, metadata: object) -> None:
+    query(home / "tam.db3", "UPDATE task_events SET metadata = ?", metadata)
+    events = run("task", "events", "2", "--json").data["events"]
+    assert [(one["event"], one["metadata"]) for one in events] == [("created", {}), ("claimed", {})]
 
 
 def test_a_write_on_a_full_disk_changes_nothing_and_works_again_later(
