@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from hosting import ROOT, eventually, gone, host, tick
+from support import SCRIPT
 
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {host.__name__} as host; " \
        "sys.exit(host.host_main(sys.argv[1:]))"
@@ -156,9 +157,13 @@ def test_the_end_of_a_persons_input_ends_it() -> None:
     assert status == 0
 
 
+def start(*words: str) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, *words], text=True, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
 def spawn(*command: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", MAIN, "--", *command], text=True,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return start("-c", MAIN, "--", *command)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -175,11 +180,12 @@ def test_a_signal_ends_the_tick_too(number: int, tmp_path: object) -> None:
 
 def test_ctrl_c_ends_the_tick_too(tmp_path: object) -> None:
     note = f"echo $$ > {tmp_path}/pid; exec \"$@\""
-    with spawn("sh", "-c", note, "sh", *tick("counter.py")) as program:
+    command = [str(SCRIPT), "tick", "host", "--", "sh", "-c", note, "sh", *tick("counter.py")]
+    with start(*command) as program:
         assert "→" in program.stdout.readline() and "←" in program.stdout.readline()
         program.send_signal(signal.SIGINT)
-        program.communicate(timeout=10)
-        assert program.returncode == -signal.SIGINT  # tam itself makes 130 of it
+        _, err = program.communicate(timeout=10)
+        assert program.returncode == 130 and err == ""
     assert gone(int((tmp_path / "pid").read_text()))
 
 

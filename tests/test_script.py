@@ -215,6 +215,12 @@ def test_ctrl_c_is_exit_130_without_a_word(tmp_path: Path) -> None:
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
+def test_a_program_that_calls_main_keeps_its_own_answer_to_ctrl_c() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert run("mcp", "--config", "claude").code == 0
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 def closed_pipe(*words: str) -> tuple[int, bytes]:
     """Run a command whose reader is gone before it starts; return its status and errors."""
     read_end, write_end = os.pipe()
