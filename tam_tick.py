@@ -20,7 +20,7 @@ The Tick, from values to threads: frames and pictures are made without a descrip
     board               what the person sees: `press(board, key)`, and what arrives from the store
     render              `render(board, width, height)`: lines of styled text
     terminal            bytes to keys, lines to curses, and the terminal given back as it was
-    threads             the watcher that looks at the store, and the crews that call it
+    threads             those that look at the store, call it, and draw
     loop                requests, keys, signals and readings meet in one thread
 
 The reference host, again from values to threads, and what is built on it:
@@ -202,6 +202,8 @@ POLLS_AROUND = 5
 RETRY = 1.0
 #: Seconds for which the first request may wait for the first look at the store.
 FIRST_LOOK = 1.0
+#: Seconds for which the end waits, twice at most, for a picture that is being painted.
+PAINT_WAIT = 0.3
 #: Seconds for which the end waits for a host that does not read what is left for it.
 LAST_WRITE = 5.0
 #: Seconds after which an escape byte that stands alone is the Esc key.
@@ -2007,12 +2009,24 @@ STYLES = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """What is to be painted: a screen in a theme, at the terminal's `size` of columns and rows.
+
+    `anew` has all of it painted, not only what differs from the picture before.
+    """
+
+    screen: Screen
+    theme: str
+    size: tuple[int, int]
+    anew: bool = False
+
+
 class Terminal:
     """The controlling terminal while the board is on it; descriptors 0 and 1 must point at it.
 
-    What it was like is saved once, before it is opened, and given back by `close`. `size` is the
-    columns and rows that curses draws on, which `renew` takes over from the terminal. OSError
-    means that it is gone.
+    What it was like is saved once, before it is opened, and given back by `close`. OSError means
+    that it is gone. Whoever draws may have to wait for whoever reads the view: see Painter.
     """
 
     def __init__(self, fd: int, env: dict) -> None:
@@ -2022,7 +2036,7 @@ class Terminal:
         self._coloured = not env.get("NO_COLOR")
         self._saved = termios.tcgetattr(fd)
         self._window: object = None
-        self.size = (80, 24)
+        self._size = (0, 0)
         self._attributes: dict[tuple[str, str], int] = {}
         self._theme = ""
 
@@ -2039,29 +2053,25 @@ class Terminal:
         if self._coloured:
             curses.start_color()
         tam.write_all(self.fd, b"\x1b[?2004h")
-        self._take_size()
 
-    def renew(self) -> None:
-        """Take over the size that the terminal has now, and draw everything anew."""
-        import curses
-
-        curses.reset_prog_mode()
-        self._take_size()
-        self._window.clearok(True)
-
-    def _take_size(self) -> None:
-        import curses
-
+    def size(self) -> tuple[int, int]:
+        """Return the columns and rows that the terminal has now."""
         found = os.get_terminal_size(self.fd)
-        self.size = (found.columns or 80, found.lines or 24)
-        curses.resizeterm(self.size[1], self.size[0])
+        return found.columns or 80, found.lines or 24
 
-    def paint(self, screen: Screen, theme: str) -> None:
+    def paint(self, picture: Picture) -> None:
         """Show a picture; curses sends only what differs from the one before."""
         import curses
 
-        if theme != self._theme:
-            self._theme = theme
+        screen = picture.screen
+        if picture.anew:
+            curses.reset_prog_mode()
+            self._window.clearok(True)
+        if picture.size != self._size:
+            self._size = picture.size
+            curses.resizeterm(picture.size[1], picture.size[0])
+        if picture.theme != self._theme:
+            self._theme = picture.theme
             self._window.bkgd(" ", self._attribute("base"))
         self._window.erase()
         for row, line in enumerate(screen.lines):
@@ -2104,29 +2114,43 @@ class Terminal:
         curses.init_pair(number, palette[ink][few], palette[paper][few])
         return curses.color_pair(number) | bits[coloured]
 
-    def close(self) -> None:
-        """Give the terminal back exactly as it was found; one that is gone needs nothing."""
+    def discard(self) -> None:
+        """Drop what the terminal has not shown yet, which frees whoever waits to write more."""
+        import termios
+
+        try:
+            termios.tcflush(self.fd, termios.TCOFLUSH)
+        except termios.error:
+            return  # it is gone
+
+    def close(self, free: bool = True) -> None:
+        """Give the terminal back exactly as it was found; one that is gone needs nothing.
+
+        Nothing is written unless it is `free`: a painter may be stuck in the middle of a write.
+        """
         import curses
         import termios
 
         try:
-            if self._window is not None:
+            if self._window is not None and free:
                 tam.write_all(self.fd, b"\x1b[?2004l")
                 curses.endwin()
         except (OSError, curses.error):
             return
         finally:
             self._window = None
-            _give_back(self.fd, self._saved, termios)
+            # To set a terminal stops a process in the background, unless it ignores the signal.
+            with Handlers((signal.SIGTTOU,), signal.SIG_IGN):
+                _set_modes(self.fd, self._saved, termios.TCSADRAIN if free else termios.TCSANOW)
 
 
-def _give_back(fd: int, saved: list, termios: object) -> None:
-    # In the background, setting a terminal stops the process, unless the signal is ignored.
-    with Handlers((signal.SIGTTOU,), signal.SIG_IGN):
-        try:
-            termios.tcsetattr(fd, termios.TCSADRAIN, saved)
-        except termios.error:
-            return  # it is gone, and with it what it was like
+def _set_modes(fd: int, modes: list, when: int) -> None:
+    import termios
+
+    try:
+        termios.tcsetattr(fd, when, modes)
+    except termios.error:
+        return  # it is gone, and with it what it was like
 
 
 def _speak_utf8() -> None:
@@ -2322,6 +2346,72 @@ def act(store: tam.Tam, command: Command) -> Acted:
         return Acted(command, problem=problem)
 
 
+# -- painting --
+
+
+@dataclasses.dataclass(frozen=True)
+class Unpainted:
+    """Why a picture could not be painted: an OSError, where the terminal is gone, or another."""
+
+    error: Exception
+
+
+class Painter:
+    """The thread that draws, and of the pictures only the newest.
+
+    A view that nobody reads takes nothing after a while, and whoever writes to it waits. Requests
+    and signals are not to wait with it (T §1.2).
+    """
+
+    def __init__(self, terminal: Terminal, post: Callable[[object], None]) -> None:
+        self._terminal, self._post = terminal, post
+        self._lock = threading.Lock()
+        self._given = threading.Event()
+        self._next: Picture | None = None
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def show(self, picture: Picture) -> None:
+        """Have a picture painted, in place of one that still waits; the first starts the thread."""
+        with self._lock:
+            waiting, self._next = self._next, picture
+            if waiting is not None and waiting.anew:
+                self._next = replace(picture, anew=True)
+        self._given.set()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and give the terminal back, whether anybody reads it or not."""
+        self._stopping = True
+        self._given.set()
+        if self._ended(PAINT_WAIT):
+            self._terminal.close()
+            return
+        self._terminal.discard()
+        self._terminal.close(free=self._ended(PAINT_WAIT))
+
+    def _ended(self, seconds: float) -> bool:
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            self._given.wait()
+            self._given.clear()
+            if self._stopping:
+                return
+            with self._lock:
+                picture, self._next = self._next, None
+            try:
+                if picture is not None:
+                    self._terminal.paint(picture)
+            except Exception as error:  # the loop decides what follows from it
+                self._post(Unpainted(error))
+                return
+
+
 # -- looking --
 
 
@@ -2499,6 +2589,7 @@ class Loop:
     ) -> None:
         self._mailbox = Mailbox()
         self._wire, self._terminal, self._board = wire, terminal, board
+        self._painter = None if terminal is None else Painter(terminal, self._mailbox.post)
         self._session = None if wire is None else Session(log=stores[0]().log)
         self._watcher = Watcher(stores[0], self._mailbox.post)
         self._calls = Crew(IN_FLIGHT, stores[0], self._mailbox.post)
@@ -2535,7 +2626,7 @@ class Loop:
 
     def _end(self) -> None:
         if self._terminal is not None:
-            self._terminal.close()
+            self._painter.close()
         if self._wire is not None:
             self._wire.close()
         deadline = time.monotonic() + (0.2 if self._status else 2.0)
@@ -2690,12 +2781,19 @@ class Loop:
             self._show(settled(self._board, acted.command, acted.result))
         self._watcher.ask(self._wanted())
 
+    def _take_unpainted(self, unpainted: Unpainted) -> None:
+        if not isinstance(unpainted.error, OSError):
+            raise unpainted.error
+        if self._terminal is not None:
+            self._lose_terminal()
+
     TAKEN: dict[type, Callable[[Loop, object], None]] = {
         signal.Signals: _take_signal,
         Reading: _take_reading,
         View: _take_view,
         Answered: _take_answered,
         Acted: _take_acted,
+        Unpainted: _take_unpainted,
     }
 
     # -- the person --
@@ -2742,14 +2840,13 @@ class Loop:
         if not self._dirty or self._terminal is None:
             return
         try:
-            if self._renewed:
-                self._terminal.renew()
-            width, height = self._terminal.size
-            self._board = replace(within(self._board, width, height), now=int(time.time()))
-            self._terminal.paint(render(self._board, width, height), self._board.theme)
+            width, height = self._terminal.size()
         except OSError:
             self._lose_terminal()
             return
+        self._board = replace(within(self._board, width, height), now=int(time.time()))
+        screen = render(self._board, width, height)
+        self._painter.show(Picture(screen, self._board.theme, (width, height), self._renewed))
         self._dirty = self._renewed = False
         change = next_change(self._board)
         if change is None:
@@ -2759,7 +2856,7 @@ class Loop:
 
     def _lose_terminal(self) -> None:
         """Go on without the view if there is a host, end if there is none."""
-        self._terminal.close()
+        self._painter.close()
         self._terminal = None
         self._timers.pop("clock", None)
         if self._session is None:
@@ -2786,6 +2883,8 @@ HOST_PIPE_MOST = 1 << 20
 HOST_REMEMBERED = 4096
 #: What a selector watches for: the values of selectors.EVENT_READ and EVENT_WRITE.
 HOST_READ, HOST_WRITE = 1, 2
+#: How many times the processes of a Tick are looked for and killed, since they may fork.
+HOST_KILLS = 20
 #: How often the host looks for the Tick's end where the system has no pidfd, in seconds.
 HOST_POLL = 0.02
 
@@ -3920,6 +4019,7 @@ else:
     os.environ.pop("LC_CTYPE", None)
 for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
 try:
     fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
     os.execv(sys.argv[4], sys.argv[4:])
@@ -4003,10 +4103,15 @@ class HostProcess:
         self.resize(*size)
         launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, str(slave), str(tick_report),
                     env.get("LC_CTYPE", ""), *self.argv]
-        self._child = subprocess.Popen(
-            launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
-            start_new_session=True, pass_fds=(slave, tick_report))
-        self.pid = self._child.pid
+        # A signal that unwinds the host must not come between the fork and the note of its pid.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, signal.SIGINT))
+        try:
+            self._child = subprocess.Popen(
+                launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
+                start_new_session=True, pass_fds=(slave, tick_report))
+            self.pid = self._child.pid
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._drop(tick_in, tick_out, tick_report)
         failure = os.read(report, CHUNK).decode("utf-8", "replace")
         self._drop(report)
@@ -4065,18 +4170,32 @@ class HostProcess:
             return  # only zombies are left in it, for which macOS says "permission"
 
     def kill_all(self) -> None:
-        """SIGKILL for the group and, where /proc shows them, for other groups of the session."""
-        self.signal(signal.SIGKILL)
-        if not os.path.isdir("/proc/self"):
-            return
-        for name in os.listdir("/proc"):
-            if not name.isdecimal() or int(name) == self.pid:
-                continue
+        """SIGKILL for the group and, where /proc shows them, for other groups of the session.
+
+        What forks meanwhile is met in the next round; to outrun them all takes an attack.
+        """
+        for _ in range(HOST_KILLS):
+            self.signal(signal.SIGKILL)
+            if not any([self._kill(member) for member in self._members()]):
+                return
+
+    def _members(self) -> Iterator[int]:
+        """The ids of the session's processes, but for the Tick's own."""
+        for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
             try:
-                if os.getsid(int(name)) == self.pid:
-                    os.kill(int(name), signal.SIGKILL)
+                if name.isdecimal() and int(name) != self.pid and os.getsid(int(name)) == self.pid:
+                    yield int(name)
             except (ProcessLookupError, PermissionError):
                 continue  # it has just ended, or is another user's
+
+    def _kill(self, pid: int) -> bool:
+        """Kill a process; False where it is dead already, and only waits to be reaped."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+            with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+                return file.read().rpartition(")")[2].split()[0] not in "ZX"
+        except (OSError, IndexError):
+            return False
 
     def close(self) -> None:
         """Kill what is left, reap the Tick and close every descriptor. May be called again."""
@@ -5323,16 +5442,19 @@ def _host_row(check: HostCheck, rule: HostRule) -> dict:
 
 
 def unwinding() -> Handlers:
-    """Return what lets SIGTERM and SIGHUP unwind the program, so that the Tick ends with it.
+    """Return what lets signals unwind the program, Ctrl-C included, so that the Tick ends with it.
 
     Outside the main thread they cannot be taken, and what nohup ignores stays ignored.
     """
     here = threading.current_thread() is threading.main_thread()
-    numbers = [n for n in ENDING if here and signal.getsignal(n) != signal.SIG_IGN]
-    return Handlers(numbers, _unwind)
+    signals = (*ENDING, signal.SIGINT) if here else ()
+    return Handlers([n for n in signals if signal.getsignal(n) != signal.SIG_IGN], _unwind)
 
 
 def _unwind(number: int, frame: object) -> None:
+    # To end a Tick takes a moment, and what interrupts that would leave it running.
+    for other in (*ENDING, signal.SIGINT):
+        signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 

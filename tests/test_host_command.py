@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -187,6 +188,31 @@ def test_ctrl_c_ends_the_tick_too(tmp_path: object) -> None:
         _, err = program.communicate(timeout=10)
         assert program.returncode == 130 and err == ""
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+DEAF = """
+import os, signal, sys
+for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN)
+with open(sys.argv[1], "w") as file:
+    file.write(str(os.getpid()))
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("word", ["check", "host"])
+def test_an_impatient_ctrl_c_leaves_no_tick_behind(tmp_path: object, word: str) -> None:
+    """The second one comes while the Tick is being ended, which is deaf to all but SIGKILL."""
+    pid = tmp_path / "pid"
+    with start(str(SCRIPT), "tick", word, "--", sys.executable, "-c", DEAF, str(pid)) as program:
+        assert eventually(lambda: pid.exists() and pid.read_text())
+        for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            program.send_signal(number)
+            time.sleep(0.1)
+        _, err = program.communicate(timeout=10)
+        assert program.returncode == 130 and err == ""
+    assert gone(int(pid.read_text()))
 
 
 def test_a_host_that_is_killed_takes_its_tick_along(tmp_path: object) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import threading
+import time
 
 import pytest
 
@@ -75,6 +77,33 @@ def test_starts_and_ends_leave_nothing() -> None:
 @pytest.mark.slow
 def test_five_hundred_starts_and_ends_leave_nothing() -> None:
     live(500)
+
+
+FORKING = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.setpgid(0, 0) if os.fork() == 0 else os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+while True:  # one leaves, another comes, each in a group of its own
+    if os.fork():
+        os._exit(0)
+    os.setpgid(0, 0)
+    with open(os.environ["SEEN"], "a") as seen:
+        seen.write(f"{os.getpid()}\\n")
+    time.sleep(0.0005)
+"""
+
+
+def test_a_tick_that_forks_on_and_on_leaves_nothing(tmp_path: object) -> None:
+    seen = tmp_path / "seen"
+    argv = [sys.executable, "-c", FORKING, *tick("note.py")[1:]]
+    for _ in range(3):
+        with host.TickHost(argv, env={**os.environ, "SEEN": str(seen)},
+                           limits=host.HostLimits(grace=0.05)):
+            assert eventually(lambda: seen.exists() and seen.stat().st_size > 40)
+        size = seen.stat().st_size
+        time.sleep(0.1)
+        assert seen.stat().st_size == size
+        seen.unlink()
 
 
 def test_many_at_once_leave_nothing() -> None:

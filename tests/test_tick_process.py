@@ -242,6 +242,26 @@ def test_a_deaf_host_under_a_storm_of_writes(tick: Process) -> None:
     storm(tick, 2.5)
 
 
+@pytest.mark.parametrize("end", ["SIGTERM", "quit"])
+def test_a_view_that_nobody_reads_stops_neither_requests_nor_the_end(
+        tick: Process, end: str) -> None:
+    tick.sees("Task 2")
+    tick.viewing = False
+    for number in range(150):
+        tick.type("t")  # another theme: all of the screen is painted anew
+        time.sleep(0.005)
+        if number % 50 == 49:
+            tick.describe()
+    assert "result" in tick.call("task_create", title="x")
+    tick.update(lambda data: data["counts"]["todo"] == 3)
+    if end == "quit":
+        tick.type("q")
+    else:
+        tick.signal(signal.SIGTERM)
+    assert tick.wait() == (0 if end == "quit" else 143)
+    assert tick.modes() == tick.first_modes
+
+
 @pytest.mark.slow
 def test_a_deaf_host_under_ten_seconds_of_storm(tick: Process) -> None:
     storm(tick, 10.0)

@@ -57,7 +57,7 @@ class Process:
         self.frames: list[dict] = []
         self.raw = b""
         self.terminal_bytes = 0
-        self.reading = True
+        self.reading = self.viewing = True
         self._partial = b""
         self._next_id = 0
 
@@ -82,7 +82,7 @@ class Process:
 
     def pump(self, seconds: float = 0.0) -> bool:
         """Move what the program has written into `frames` and `screen`; say if there was any."""
-        sources = [fd for fd in (self.master,) if fd is not None]
+        sources = [self.master] if self.viewing and self.master is not None else []
         if self.reading and self.popen.stdout is not None:
             sources.append(self.popen.stdout.fileno())
         ready, _, _ = select.select(sources, [], [], seconds)
