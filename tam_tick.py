@@ -5637,7 +5637,7 @@ class HostDriver:
         """Start the Tick, do what the lines say, end it. Returns the exit status."""
         with self.host:
             for line in lines:
-                word, _, rest = line.strip().partition(" ")
+                word, _, rest = _utf8(line).strip().partition(" ")
                 if word == "quit":
                     break
                 if word and not word.startswith("#"):
@@ -5676,7 +5676,8 @@ class HostDriver:
         words = ", ".join(self.host.session.unchecked.get(tool, ()))
         if words:
             self.say(f"the arguments are unchecked by {tam.printable(words)}")
-        self.host.call(tool, tam.parse_json(text.encode()) if text.strip() else {})
+        args = tam.parse_json(text.encode("utf-8", "surrogateescape")) if text.strip() else {}
+        self.host.call(tool, args)
 
     def type(self, rest: str) -> None:
         """`type KEYS`, with escapes for the keys that cannot stand in a line."""
@@ -5709,6 +5710,14 @@ class HostDriver:
     def help(self, rest: str) -> None:
         """`help`."""
         self.say(HOST_COMMANDS_HELP.rstrip())
+
+
+def _utf8(line: str) -> str:
+    """A line of a script as the UTF-8 that it is, where the locale has taken it for something else.
+
+    Bytes that are no UTF-8 stay surrogates, which `call` refuses and `type` replaces.
+    """
+    return line.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
 def _host_key(match: re.Match[str]) -> str:

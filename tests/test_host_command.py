@@ -190,6 +190,21 @@ def test_ctrl_c_ends_the_tick_too(tmp_path: object) -> None:
     assert gone(int((tmp_path / "pid").read_text()))
 
 
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_script_is_utf8_in_every_locale(locale: str) -> None:
+    script = 'call set_note {"text":"你好"}\ntype 你\n'.encode() + b'call set_note {"text":"\xff"}\n'
+    program = subprocess.run(
+        [sys.executable, str(SCRIPT), "tick", "host", "--", "env", "LC_ALL=C.UTF-8",
+         *tick("note.py")],
+        input=script + b"read\xff\ntype \xff\nread\n", capture_output=True, timeout=20,
+        env={**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
+    out = program.stdout.decode("utf-8")
+    assert program.returncode == 1 and program.stderr == b""
+    assert [line[2:18] for line in out.splitlines() if line.startswith("!")] == [
+        "not a JSON value", "there is no comm"]
+    assert '"data": {"note": "\\u4f60\\u597d"}' in out.splitlines()[-1]
+
+
 DEAF = """
 import os, signal, sys
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
