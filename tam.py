@@ -1028,7 +1028,8 @@ class _RegexSet(dict):
     def learn(self, run: _SchemaRun, char: str) -> bool:
         run.spend(len(self.ranges))
         inside = any(
-            _regex_in_category(char, low) == high if type(low) is tuple else low <= ord(char) <= high
+            _regex_in_category(char, low) == high if type(low) is tuple
+            else low <= ord(char) <= high
             for low, high in self.ranges
         )
         if len(self) >= 1_000:
