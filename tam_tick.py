@@ -1282,7 +1282,9 @@ def _wrapped_paragraph(text: str, width: int) -> list[str]:
         if tam.cell_width(longer) <= width:
             line = longer
             continue
-        if line is not None:
+        if line is None or tam.cell_width(line) < width < tam.cell_width(word):
+            word = longer  # it is cut in any case, as text without spaces is: from here on
+        else:
             lines.append(line)
         *full, line = _pieces(word, width)
         lines.extend(full)

@@ -214,6 +214,12 @@ def test_wrapping_keeps_every_character_and_the_width() -> None:
         assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+def test_text_without_spaces_begins_where_there_is_room() -> None:
+    assert tam_tick.wrapped("任务 12 修复登录页面的重定向问题", 12) == (
+        "任务 12 修复", "登录页面的重", "定向问题")
+    assert tam_tick.wrapped("one 中文字符", 9) == ("one", "中文字符"), "what fits stays whole"
+
+
 # ---- colours ----
 
 
