@@ -990,6 +990,9 @@ def typed(key: str) -> str:
     return "".join(c for c in text if c.isprintable() or c in JOINERS)
 
 
+#: Characters that the text input takes: no name or title may have as many, and whoever enters it
+#: is told so, while a flood of keys takes time that grows with the square of the text.
+INPUT_LIMIT = 4 * tam.TITLE_MAX
 #: A key of this beginning is a pasted text: it is never taken for commands.
 PASTE = "paste:"
 #: Format characters inside joined emoji and some scripts: typed text may hold them.
@@ -1005,8 +1008,8 @@ def _press_prompt(board: Board, key: str) -> Step:
         return _submit(replace(board, overlay=None), prompt)
     if key in EDITING:
         prompt = EDITING[key](prompt)
-    else:
-        prompt = replace(prompt, before=prompt.before + typed(key))
+    elif (room := INPUT_LIMIT - len(prompt.before) - len(prompt.after)) > 0:
+        prompt = replace(prompt, before=prompt.before + typed(key)[:room])
     search = board.search if prompt.operation else prompt.text
     return replace(board, overlay=prompt, search=search), ()
 
@@ -1924,23 +1927,23 @@ PASTE_START, PASTE_END = ESCAPE + "[200~", ESCAPE + "[201~"
 PASTE_LIMIT = 1 << 16
 
 
-def next_key(text: str) -> tuple[str, int]:
-    """Return the first key of what a terminal sent, and its length in characters.
+def next_key(text: str, at: int) -> tuple[str, int]:
+    """Return the key that begins at a place in what a terminal sent, and where the next one does.
 
-    The key is "" for what means nothing here. The length is 0 while the key is incomplete.
+    The key is "" for what means nothing here. While it is incomplete the place stays the same.
     """
-    if text.startswith(PASTE_START):
-        end = text.find(PASTE_END)
+    if text.startswith(PASTE_START, at):
+        end = text.find(PASTE_END, at)
         if end >= 0:
-            return PASTE + text[len(PASTE_START) : end], end + len(PASTE_END)
-        return "", (len(text) if len(text) > PASTE_LIMIT else 0)
-    if text[0] != ESCAPE:
-        key = text[0]
-        return CONTROLS.get(key, key if key >= " " else ""), 1
-    found = _SEQUENCE.match(text, 1)
+            return PASTE + text[at + len(PASTE_START) : end], end + len(PASTE_END)
+        return "", (len(text) if len(text) - at > PASTE_LIMIT else at)
+    if text[at] != ESCAPE:
+        key = text[at]
+        return CONTROLS.get(key, key if key >= " " else ""), at + 1
+    found = _SEQUENCE.match(text, at + 1)
     if found is not None:
         return SEQUENCES.get(found.group(), ""), found.end()
-    return ("", 0) if _UNFINISHED.match(text, 1) else ("esc", 1)
+    return ("", at) if _UNFINISHED.match(text, at + 1) else ("esc", at + 1)
 
 
 class Keyboard:
@@ -1952,14 +1955,13 @@ class Keyboard:
 
     def feed(self, data: bytes) -> list[str]:
         """Return the keys that are complete with these bytes."""
-        self._text += self._decoder.decode(data)
-        keys = []
-        while self._text:
-            key, length = next_key(self._text)
-            if not length:
-                break
-            self._text = self._text[length:]
+        text = self._text + self._decoder.decode(data)
+        keys, at, end = [], -1, 0
+        while at < end < len(text):
+            at = end
+            key, end = next_key(text, at)
             keys.append(key)
+        self._text = text[end:]
         return [key for key in keys if key]
 
     @property

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 from tick_support import closing, make_project  # noqa: F401
@@ -390,3 +391,15 @@ def test_an_endless_paste_is_dropped() -> None:
     keyboard = tam_tick.Keyboard()
     got = keyboard.feed(b"\x1b[200~" + b"x" * tam_tick.PASTE_LIMIT + b"\x1b[200")
     assert got == [] and not keyboard.waiting
+
+
+def test_a_flood_of_keys_is_taken_in_time_that_grows_with_it() -> None:
+    """As a terminal sends it that does not mark what is pasted."""
+    keyboard = tam_tick.Keyboard()
+    board, begun = press(Board(screen="tasks", project="p"), "a")[0], time.monotonic()
+    for key in keyboard.feed("宽x".encode() * 50_000):
+        board, _ = press(board, key)
+    assert time.monotonic() - begun < 3.0
+    assert board.overlay.before == "宽x" * (tam_tick.INPUT_LIMIT // 2)
+    board, commands = press(board, "enter")
+    assert len(commands[0].arguments["title"]) > tam.TITLE_MAX, "so that it is refused, not cut"
