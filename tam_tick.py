@@ -629,6 +629,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
+        """All that stands in the input."""
         return self.before + self.after
 
 
@@ -1317,7 +1318,7 @@ def lease_left(task: dict, now: float) -> int | None:
         return None
     try:
         end = datetime.datetime.fromisoformat(task["lease_expires_at"]).timestamp()
-    except ValueError:  # written by other hands: a time that nobody can read is over
+    except ValueError:  # not tam.iso_time's: written by other hands, and over if none can read it
         return 0
     return max(int(end - now), 0)
 
@@ -4107,15 +4108,11 @@ class HostProcess:
         self.resize(*size)
         launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, str(slave), str(tick_report),
                     env.get("LC_CTYPE", ""), *self.argv]
-        # A signal that unwinds the host must not come between the fork and the note of its pid.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*ENDING, signal.SIGINT))
-        try:
+        with tam.Unbroken():  # what unwinds the host must not come between the fork and its pid
             self._child = subprocess.Popen(
                 launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
                 start_new_session=True, pass_fds=(slave, tick_report))
             self.pid = self._child.pid
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         self._drop(tick_in, tick_out, tick_report)
         failure = os.read(report, CHUNK).decode("utf-8", "replace")
         self._drop(report)
