@@ -375,13 +375,18 @@ def carry_out(store: tam.Tam, call: Call) -> bytes:
         line = result_line(call.id, tam.encode_json(store.call(call.operation, call.arguments)))
     except tam.TamError as error:
         return error_line(call.id, error.tick_code, error.message, error.as_dict())
-    except Exception:  # every request is answered once; the traceback goes to the log
-        store.log(traceback.format_exc())
-        return _failure(call.id, tam.Internal("the tool failed unexpectedly; see tam's log"))
+    except Exception:  # every request is answered once
+        return _failure(call.id, unexpected(store, "the tool"))
     if len(line) <= tam.MAX_LINE:
         return line
     text = "the result is longer than the protocol allows: ask for less with `limit`"
     return _failure(call.id, tam.Internal(text, bytes=len(line), limit=tam.MAX_LINE))
+
+
+def unexpected(store: tam.Tam, what: str) -> tam.Internal:
+    """Log the exception that is being handled, and return what is told of it."""
+    store.log(traceback.format_exc())
+    return tam.Internal(f"{what} failed unexpectedly; see tam's log")
 
 
 def _failure(request_id: int, error: tam.TamError) -> bytes:
@@ -2349,6 +2354,8 @@ def act(store: tam.Tam, command: Command) -> Acted:
         return Acted(command, store.call(command.name, command.arguments))
     except tam.TamError as problem:
         return Acted(command, problem=problem)
+    except Exception:  # whoever waits for the command must hear of it all the same
+        return Acted(command, problem=unexpected(store, "the command"))
 
 
 # -- painting --
@@ -2504,6 +2511,7 @@ class Watcher:
         self._asked = 1
         self._answered = 0
         self._seen: object = None
+        self._served: str | None = None
         self._around: object = None
         self._rounds = 0
         self._expiry = float("inf")
@@ -2544,8 +2552,7 @@ class Watcher:
         except tam.TamError as problem:
             self._report(number, problem)
         except Exception:  # whoever waits for this look must hear of it all the same
-            store.log(traceback.format_exc())
-            self._report(number, tam.Internal("looking at the store failed; see tam's log"))
+            self._report(number, unexpected(store, "looking at the store"))
         return RETRY
 
     def _version(self, store: tam.Tam) -> tuple:
@@ -2562,6 +2569,7 @@ class Watcher:
         expiry = snapshot["next_expiry"]
         self._expiry = float("inf") if expiry is None else expiry
         self._answered = number
+        self._served = snapshot["project"] and snapshot["project"]["name"]
         self._post(Reading(number, project_state(snapshot)))
         if wanted is not None:
             self._post(look_for_board(store, wanted, snapshot))
@@ -2570,7 +2578,7 @@ class Watcher:
         self._answered, self._seen = number, None
         self._post(Reading(number, problem=problem))
         if self._wanted is not None:
-            self._post(View(self._wanted, None, problem=problem))
+            self._post(View(self._wanted, self._served, problem=problem))
 
 
 # ---- loop ----------------------------------------------------------------------------------------
@@ -5837,8 +5845,7 @@ def _run(options: argparse.Namespace) -> int:
     except tam.TamError:
         raise
     except Exception:  # the terminal is given back by now; nobody is to see a traceback on it
-        stores[0]().log(traceback.format_exc())
-        raise tam.Internal("the Tick failed unexpectedly; tam's log has more") from None
+        raise unexpected(stores[0](), "the Tick") from None
     finally:
         channels.restore()
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tick_support import (  # noqa: F401
@@ -515,7 +516,34 @@ def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
         assert tick.wait() == 0
 
 
+def test_a_config_that_breaks_is_told_and_what_agents_see_stays(tick: Process) -> None:
+    tick.sees("● agents see this project")
+    config = Path(os.environ["TAM_HOME"], "tam.config.toml")
+    whole = config.read_text("utf-8")
+    config.write_text("no TOML", "utf-8")
+    tick.sees("no valid TOML")
+    assert "● agents see this project" in tick.text()
+    assert tick.read()["data"]["counts"]["todo"] == 2
+    assert tick.call("task_list")["error"]["code"] == -32000
+    config.write_text(whole, "utf-8")
+    tick.type("\r")
+    tick.loses("no valid TOML")
+    tick.until(lambda: "result" in tick.call("task_list"), "a call that works again")
+
+
 # ---- the threads ----
+
+
+class Failing(tam.Tam):
+    """A store whose config cannot be written, for a reason that nobody has thought of."""
+
+    def set_config(self, **changes: object) -> dict:
+        raise ZeroDivisionError
+
+
+def test_a_command_that_fails_in_any_way_is_told() -> None:
+    acted = tam_tick.act(Failing(), tam_tick.Command("theme", "light"))
+    assert acted.problem.code == "internal" and "log" in acted.problem.message
 
 
 class Broken(tam.Tam):
