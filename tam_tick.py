@@ -2897,7 +2897,9 @@ HOST_REMEMBERED = 4096
 #: What a selector watches for: the values of selectors.EVENT_READ and EVENT_WRITE.
 HOST_READ, HOST_WRITE = 1, 2
 #: How many times the processes of a Tick are looked for and killed, since they may fork.
-HOST_KILLS = 20
+HOST_KILLS = 200
+#: After how many rounds in a row without any of them nothing is taken to be left.
+HOST_EMPTY = 3
 #: How often the host looks for the Tick's end where the system has no pidfd, in seconds.
 HOST_POLL = 0.02
 
@@ -4181,16 +4183,19 @@ class HostProcess:
     def kill_all(self) -> None:
         """SIGKILL for the group and, where /proc shows them, for other groups of the session.
 
-        What forks meanwhile is met in the next round; to outrun them all takes an attack.
+        What forks meanwhile is met in another round; one round alone can miss it.
         """
+        empty = 0
         for _ in range(HOST_KILLS):
             self.signal(signal.SIGKILL)
-            if not any([self._kill(member) for member in self._members()]):
+            found = any([self._kill(member) for member in self._members()])
+            empty = 0 if found else empty + 1
+            if empty == HOST_EMPTY:
                 return
 
     def _members(self) -> Iterator[int]:
         """The ids of the session's processes, but for the Tick's own."""
-        for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
+        for name in reversed(os.listdir("/proc") if os.path.isdir("/proc/self") else []):
             try:
                 if name.isdecimal() and int(name) != self.pid and os.getsid(int(name)) == self.pid:
                     yield int(name)
@@ -4198,13 +4203,18 @@ class HostProcess:
                 continue  # it has just ended, or is another user's
 
     def _kill(self, pid: int) -> bool:
-        """Kill a process; False where it is dead already, and only waits to be reaped."""
+        """Kill a process; False where it is dead already, and only waits to be reaped.
+
+        One that is gone by now may have left another, as one does that is being killed.
+        """
         try:
             os.kill(pid, signal.SIGKILL)
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 return file.read().rpartition(")")[2].split()[0] not in "ZX"
+        except PermissionError:
+            return False  # it has become another user's
         except (OSError, IndexError):
-            return False
+            return True
 
     def close(self) -> None:
         """Kill what is left, reap the Tick and close every descriptor. May be called again."""
