@@ -173,6 +173,25 @@ def test_a_pasted_text_is_no_command() -> None:
     assert board.overlay.text == "two lines[2J and tabs"
 
 
+def test_the_card_of_a_task_that_was_deleted_closes() -> None:
+    card, _ = keys(tasks_board([1, 2]), "enter")
+    card, (command,) = keys(card, "d", "enter")
+    assert command.name == "task.del" and card.screen == "task"
+    assert tam_tick.settled(card, command, {"task": task(1)}).screen == "tasks"
+    other = dataclasses.replace(command, arguments={"id": 2, "project": "demo"})
+    assert tam_tick.settled(card, other, {"task": task(2)}) == card
+
+
+def test_a_board_reads_otherwise_when_the_lease_on_it_does() -> None:
+    lease = {"assigned_agent": "a", "lease_expires_at": tam.iso_time(NOW + 150)}
+    board = dataclasses.replace(tasks_board([1]), task=task(1, "in-progress", **lease))
+    assert tam_tick.next_change(board) is None, "the card is not shown"
+    card = dataclasses.replace(board, screen="task")
+    assert tam_tick.next_change(card) == 31
+    assert tam_tick.next_change(dataclasses.replace(card, now=NOW + 100)) == 1
+    assert tam_tick.next_change(dataclasses.replace(card, now=NOW + 200)) is None
+
+
 # ---- errors ----
 
 

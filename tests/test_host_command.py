@@ -67,6 +67,25 @@ def test_commands_that_fail(capfd: pytest.CaptureFixture, monkeypatch: pytest.Mo
     assert "no update came" in lines and lines[-1].endswith('"result": []}')
 
 
+def test_what_there_is_to_be_asked(capfd: pytest.CaptureFixture,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    status, lines, err = run(capfd, monkeypatch, "help\ndescribe\n", *tick("note.py"))
+    assert (status, err) == (0, "")
+    assert "\n".join(lines[4:-2]) == host.HOST_COMMANDS_HELP.rstrip()
+    assert lines[-2].startswith("→") and '"method":"tick/describe"' in lines[-2]
+    assert '"kind": "example.note"' in lines[-1]
+
+
+def test_a_call_says_what_of_its_arguments_is_unchecked(
+        capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    program = tmp_path / "tick.py"
+    source = (ROOT / "tests" / "ticks" / "note.py").read_text()
+    program.write_text(source.replace('"type": "object"', '"unevaluatedItems": False'))
+    script = 'call set_note {"text": "x"}\n'
+    status, lines, _ = run(capfd, monkeypatch, script, sys.executable, str(program))
+    assert status == 0 and "the arguments are unchecked by unevaluatedItems" in lines
+
+
 def test_an_unknown_outcome_is_called_so(capfd: pytest.CaptureFixture,
                                          monkeypatch: pytest.MonkeyPatch) -> None:
     script = "call fail {\"code\": -32000}\ncall fail {\"code\": -32602}\n"
@@ -151,6 +170,14 @@ def test_a_person_is_asked_before_a_call_that_mutates() -> None:
     ], *tick("counter.py"))
     assert status == 1  # a command was refused
     assert text.count('"method":"tick/call"') == 2 and '"amount":5},"rev' not in text
+
+
+def test_a_person_sees_the_beginning_of_a_long_line(tmp_path: object) -> None:
+    program = tmp_path / "tick.py"
+    source = (ROOT / "tests" / "ticks" / "note.py").read_text()
+    program.write_text(source.replace("Keeps one line", "x" * host.HOST_LINE_SHOWN + "the rest"))
+    status, text = converse([("tick> ", "quit\n")], sys.executable, str(program))
+    assert status == 0 and "xxx… (4," in text and "the rest" not in text
 
 
 def test_the_end_of_a_persons_input_ends_it() -> None:

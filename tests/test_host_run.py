@@ -396,6 +396,24 @@ def test_a_tick_that_closes_its_input_gets_nothing_and_the_host_lives() -> None:
                 running.read()
 
 
+def test_a_tick_that_stops_reading_blocks_nobody() -> None:
+    with host.TickHost(script("start(); time.sleep(600)"), limits=BRIEF) as running:
+        running.send_line(b"x" * 1_000_000)
+        for _ in range(3):
+            with pytest.raises(host.HostTimeout):
+                running.read()
+
+
+def test_a_bad_answer_after_the_start_fails_its_request_alone() -> None:
+    text = ("start(); input(); say(3, {'seq': 0, 'data': 'x' * (512 * 1024)}); "
+            "input(); say(4, {'seq': 0, 'data': 1}); input()")
+    with host.TickHost(script(text)) as running:
+        with pytest.raises(host.HostBadAnswer) as caught:
+            running.read()
+        assert caught.value.details["rule"] == "read.size"
+        assert running.read()["data"] == 1
+
+
 def test_a_child_that_holds_the_output_open_does_not_hold_the_host() -> None:
     command = script("import subprocess; start(); "
                      "subprocess.Popen(['sleep', '600']); sys.exit(0)")
@@ -474,6 +492,17 @@ def test_a_callback_cannot_wait_for_itself() -> None:
         running.call("increment", {"amount": 1})
         running.read()
     assert said == ["a callback of the host cannot send: it would wait for itself"]
+
+
+def test_a_callback_may_close_the_host() -> None:
+    with host.TickHost(tick("counter.py"), approve=yes,
+                       on_update=lambda state: running.close()) as running:
+        pid = running.pid
+        with pytest.raises(host.HostEnded):
+            running.call("increment", {"amount": 1})
+            running.read()
+        assert running.wait_until(lambda: running.ended is not None, 5)
+    assert gone(pid)
 
 
 # Updates.

@@ -62,6 +62,17 @@ SCREENS = [
     ("\x1b[3d\x1b[5`x", ["", "", "    x"]),
     ("abc\x1b[2Zx", ["xbc"]),
     ("\x1b[1:2mx", ["x"]),
+    ("a\x85b", ["a", "b"]),
+    ("ab\x1b#3c", ["abc"]),
+    ("1\r\n2\x1bMx", ["1x", "2"]),
+    ("1\r\n2\r\n3\x1b[2;3r\x1b[1;1H\x1bMx", ["x", "2", "3"]),
+    ("1\x1b[2Ex", ["1", "", "x"]),
+    ("\x1b[3;5H\x1b[2Fx", ["x"]),
+    ("\x1b[Ix", ["       x"]),
+    ("\x1b[2;3H\x1b[?1048h\x1b[Hx\x1b[?1048ly", ["x", "  y"]),
+    ("abc\x1b[?47hxyz\x1b[?47lD", ["abc   D"]),
+    ("ab\x1b[?1049h\x1b[?1049hX\x1b[?1049l\x1b[?1049lc", ["abc"]),
+    ("\x1b[2;3r\x1b[4h\x1b(0\x1b[!pab\x1b[1Gq", ["qb"]),
 ]
 
 
@@ -111,11 +122,15 @@ def test_reports_are_answered() -> None:
     screen = host.HostScreen(8, 3)
     screen.feed(b"ab\x1b[6n\x1b[5n\x1b[c")
     assert bytes(screen.replies) == b"\x1b[1;3R\x1b[0n\x1b[?1;2c"
+    screen.replies.clear()
+    screen.feed(b"\x1b[7n")  # no report that there is
+    assert not screen.replies
 
 
 def test_a_flood_of_anything_stays_bounded() -> None:
     screen = host.HostScreen(8, 3)
     screen.feed(b"\x1b[6n" * 100_000)
+    screen.feed(b"\x1b[c" * 100_000)
     screen.feed(b"\x1b]0;" + b"x" * 100_000)
     screen.feed("e".encode() + "\u0301".encode() * 100_000)
     screen.feed(b"\x1b[999999999999b\x1b[99999999L\x1b[9999999S\x1b[" + b"1;" * 50_000 + b"m")

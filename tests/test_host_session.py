@@ -130,6 +130,14 @@ ODD = [
 ]
 
 
+def test_a_request_that_carries_an_answer_is_taken_as_the_answer_too() -> None:
+    session = begun()
+    call = session.request("tick/call", {}, 60, 0)
+    session.receive(b'{"jsonrpc":"2.0","id":3,"method":"host/ask","result":1}\n', 0)
+    assert rules(session) == {"message.request"} and session.ended is None
+    assert (call.reply.kind, call.reply.value) == ("result", 1)
+
+
 @pytest.mark.parametrize("data", ODD)
 def test_odd_but_right(data: bytes) -> None:
     session = begun()
@@ -462,7 +470,37 @@ def test_what_stands_beside_an_unchecked_word_is_checked() -> None:
     assert [rule for rule, _ in problems] == ["describe.schemas"]
 
 
+def test_a_schema_too_deep_to_be_looked_through_is_unchecked_and_not_wrong() -> None:
+    links = [{"$ref": f"#/links/{number + 1}"} for number in range(1_100)]
+    schema = {"$ref": "#/links/0", "links": [*links, {"type": "object"}]}
+    session = begun()
+    session.request("tick/describe", {}, 10, 0)
+    tools = tool(input_schema=schema)
+    session.receive(answer(3, DESCRIPTOR | {"revision": "r2", "tools": tools}), 0)
+    assert session.unchecked == {"set": ["the schema is nested over 200 deep"]}
+    assert not session.findings
+    assert "cannot be checked" in host.host_unfit(session.descriptor["tools"][0], {})
+    assert host.host_misfit(session.descriptor["tools"][0]) is None
+
+
+def test_arguments_that_do_not_fit_are_found_where_there_are_any() -> None:
+    open_to_all = {"name": "set", "input_schema": {"type": "object"}}
+    assert host.host_misfit(open_to_all) is None
+    closed = {"name": "set", "input_schema": {"type": "object", "additionalProperties": False}}
+    assert host.host_unfit(closed, host.host_misfit(closed))
+    typed = {"name": "set", "input_schema": {"properties": {"n": {"type": ["null", "array"]}}}}
+    assert host.host_misfit(typed) == {"n": ""}
+
+
 # Values.
+
+
+def test_a_pointer_leads_through_objects_and_lists() -> None:
+    value = {"a/b": [10, {"~": 5}]}
+    assert host.host_pointed(value, "") == value
+    assert host.host_pointed(value, "/a~1b/1/~0") == 5
+    for nowhere in ("/a~1b/2", "/a~1b/x", "/a~1b/01", "/a", "/a~1b/0/0"):
+        assert host.host_pointed(value, nowhere) is None, nowhere
 
 
 @pytest.mark.parametrize("text", [

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -531,7 +533,76 @@ def test_a_config_that_breaks_is_told_and_what_agents_see_stays(tick: Process) -
     tick.until(lambda: "result" in tick.call("task_list"), "a call that works again")
 
 
+@pytest.mark.parametrize("program", [TICK, BOARD], ids=["tick", "board"])
+def test_a_config_that_cannot_be_read_is_told(program: tuple[str, ...]) -> None:
+    home = tam.Tam().home
+    home.make()
+    with open(home.config_file, "wb") as file:
+        file.write(b"theme = \n")
+    with Process(program, piped=program is TICK) as started:
+        started.sees("no valid TOML")
+        if program is BOARD:
+            assert started.wait() == 1
+            return
+        assert started.read()["data"] is None
+        assert started.call("project_list")["error"]["code"] == -32000
+        started.end_of_input()
+        assert started.wait() == 0
+
+
+def test_requests_are_answered_while_the_database_is_locked() -> None:
+    make_project("demo", 1).close()
+    lock = database()
+    lock.execute("PRAGMA journal_mode = DELETE")
+    lock.execute("BEGIN EXCLUSIVE")
+    with Process() as tick:
+        assert tick.describe()["protocol"] == 3
+        assert tick.read()["data"] is None
+        lock.execute("ROLLBACK")
+        tick.update(lambda data: data["counts"]["todo"] == 1)
+
+
+def test_in_the_background_of_a_terminal_it_works_and_leaves_it_alone() -> None:
+    make_project("demo", 1)
+    shell = 'set -m; exec 3<&0; "$@" <&3 3<&- & exec 3<&-; wait $!'
+    with Process(("sh", "-c", shell, "sh", *TICK)) as tick:
+        assert tick.read()["data"]["counts"]["todo"] == 1
+        assert "result" in tick.call("task_create", title="x")
+        assert tick.text().strip() == "" and tick.modes() == tick.first_modes
+        tick.end_of_input()
+        assert tick.wait() == 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_one_socket_may_be_both_ends(answered: bool) -> None:
+    make_project("demo", 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        tick = subprocess.Popen(
+            TICK, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, start_new_session=True,
+            env={**os.environ, "TICKLOOP_INSTANCE_ID": "x"},
+        )
+        theirs.close()
+        ours.sendall(b'{"jsonrpc":"2.0","id":1,"method":"tick/read"}\n')
+        ours.settimeout(20)
+        found = ours.recv(1 << 16, 0 if answered else socket.MSG_PEEK)
+        assert b'"seq":0' in found
+        ours.close()  # with an unread answer the other end gets a reset instead of an end
+        _, errors = tick.communicate(timeout=20)
+    assert (tick.returncode, errors) == (0, b"")
+
+
 # ---- the threads ----
+
+
+def test_a_bell_may_be_rung_for_ever_and_closed_twice() -> None:
+    bell = tam_tick.Bell()
+    for _ in range(1 << 17):  # more than a pipe holds
+        bell.ring()
+    assert select.select([bell.fd], [], [], 0)[0]
+    bell.close()
+    bell.close()
+    bell.ring()
 
 
 class Failing(tam.Tam):
