@@ -401,9 +401,6 @@ class Outbox:
         self.update: bytes | None = None
         self.size = 0
 
-    def __len__(self) -> int:
-        return len(self.answers) + (self.update is not None)
-
     def put(self, line: bytes) -> None:
         """Add an answer; it is never dropped."""
         self.answers.append(line)
@@ -5120,9 +5117,9 @@ def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) ->
     """A call that fits the catalogue is answered, and not as if it did not fit."""
     reply = request.reply
     if reply.kind == "error" and reply.code == CATALOGUE_CHANGED:
-        before = check.host.descriptor["revision"]
+        sent = tam.parse_json(request.frame)["params"]["revision"]
         check.ask("tick/describe")
-        if check.host.descriptor["revision"] != before:
+        if check.host.descriptor["revision"] != sent:
             check.left(rule, "the catalogue changed meanwhile")
             return
     unfit = reply.kind == "error" and reply.code in (

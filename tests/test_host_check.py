@@ -153,6 +153,27 @@ def test_a_pattern_beyond_the_validator_is_unchecked_and_the_tick_conforms(
     assert row(report, "call.args")["ok"] is True, "what can be checked is tried"
 
 
+def test_a_catalogue_that_changes_before_a_call_leaves_the_call_unjudged(tmp_path: object) -> None:
+    program = tmp_path / "tick.py"
+    source = (ROOT / "tests" / "ticks" / "note.py").read_text()
+    program.write_text(source.replace("def call(params):\n", """def call(params):
+    if params == {"tool": "set_note", "args": {"text": "x"}, "revision": "1"}:
+        CATALOGUE.update(revision="2", title="Another note")
+"""))
+    report = host.host_check([sys.executable, str(program)], [("set_note", {"text": "x"})], 5.0)
+    assert report["conforms"] and broken(report) == []
+    assert row(report, "call.approved")["ok"] is None
+    assert "the catalogue changed meanwhile" in row(report, "call.approved")["detail"]
+
+
+def test_a_tick_that_starts_only_once_leaves_sigterm_untried(tmp_path: object) -> None:
+    once = ["sh", "-c", f'mkdir "{tmp_path}/once" 2>/dev/null && exec "$@"', "sh", *tick("note.py")]
+    report = host.host_check(once, [], 5.0)
+    assert report["conforms"] and broken(report) == []
+    assert row(report, "end.sigterm")["ok"] is None
+    assert "a second start failed" in row(report, "end.sigterm")["detail"]
+
+
 # The command.
 
 
