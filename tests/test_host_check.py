@@ -42,13 +42,13 @@ def row(report: dict, rule: str) -> dict:
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, dict]:
-    """The report on wrong.py for every rule, three at a time: a check mostly waits."""
+    """The report on wrong.py for every rule, four at a time: a check mostly waits."""
     def check(rule: str) -> dict:
         timeout = 1.0 if rule in SILENT else 10.0
         return host.host_check(tick("wrong.py", rule), [("set", {"text": "x"})], timeout)
 
     rules = [rule.id for rule in BREAKABLE]
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         return dict(zip(rules, pool.map(check, rules)))
 
 
