@@ -202,11 +202,17 @@ def test_a_real_older_interpreter_gets_the_same_line(alone: Path, interpreter: s
 # ---- signals, streams and the locale
 
 
-def test_ctrl_c_is_exit_130_without_a_word(tmp_path: Path) -> None:
+#: A program that calls `main`, as `tam.py` itself does not.
+GUEST = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tam; " \
+        "sys.exit(tam.main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("program", [(str(SCRIPT),), ("-c", GUEST)], ids=["script", "guest"])
+def test_ctrl_c_is_exit_130_without_a_word(tmp_path: Path, program: tuple) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "task", "add", "t", "--description-file", str(fifo)],
+        [sys.executable, *program, "task", "add", "t", "--description-file", str(fifo)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )
     with open(fifo, "wb"):  # opens when tam has opened the other end, and then it waits

@@ -573,6 +573,20 @@ def test_in_the_background_of_a_terminal_it_works_and_leaves_it_alone() -> None:
         assert tick.wait() == 0
 
 
+def test_a_tick_whose_terminal_is_hung_up_goes_on_without_the_view() -> None:
+    """The shell leads the session here, so the hangup's signal is for the shell alone."""
+    make_project("demo", 1)
+    with Process(("sh", "-c", 'trap "" HUP; "$@"; exit $?', "sh", *TICK)) as tick:
+        tick.sees("Task 1")
+        os.close(tick.slave)
+        os.close(tick.master)
+        tick.master = tick.slave = None
+        assert "result" in tick.call("task_create", title="x")
+        tick.update(lambda data: data["counts"]["todo"] == 2)
+        tick.end_of_input()
+        assert tick.wait() == 0
+
+
 @pytest.mark.parametrize("answered", [True, False])
 def test_one_socket_may_be_both_ends(answered: bool) -> None:
     make_project("demo", 1)
