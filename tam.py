@@ -46,11 +46,15 @@ def _leave(signal_number: int, frame: object) -> None:
 
 
 try:
+    import gc
     import os
     import signal
 
     if __name__ == "__main__":
         end_on_interrupt()
+    # Modules that load leave no garbage, and looking for it takes 6% of a whole command.
+    _COLLECTS = gc.isenabled()
+    gc.disable()
     import argparse
     import codecs
     import errno
@@ -4880,6 +4884,10 @@ complete -c tam -f"""
 COMPLETIONS = {"bash": _bash_completion, "zsh": _zsh_completion, "fish": _fish_completion}
 #: Commands of the program itself, beside the operations.
 EXTRAS = {"guide": guide, "completion": completion}
+
+if _COLLECTS:
+    gc.freeze()  # what is loaded by now stays: no later look need pass over it
+    gc.enable()
 
 
 if __name__ == "__main__":
