@@ -666,7 +666,7 @@ def test_a_damaged_page_is_an_error_with_the_file_in_it_and_changes_nothing(home
     assert "malformed" in (home / "logs" / "tam.log").read_text()
 
 
-@pytest.mark.parametrize("metadata", ["{", "[1]", "", "[" * 100_000, b"\xff", 7, 'null'])
+@pytest.mark.parametrize("metadata", ["{", "[1]", "[" * 100_000, b"\xff"])
 def test_an_event_whose_metadata_is_damaged_is_still_shown(home: Path, metadata: object) -> None:
     query(home / "tam.db3", "UPDATE task_events SET metadata = ?", metadata)
     events = run("task", "events", "2", "--json").data["events"]
