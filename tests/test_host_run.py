@@ -74,7 +74,7 @@ def test_the_surroundings_of_a_tick(tmp_path: object) -> None:
 @pytest.mark.skipif(not LINUX, reason="looks into /proc")
 def test_a_tick_inherits_no_ignored_or_blocked_signals(tmp_path: object) -> None:
     """The host's Python ignores SIGPIPE; a Tick in another language would notice."""
-    look = f"grep 'Sig[IB]' /proc/$$/status > {tmp_path}/signals; exec \"$@\""
+    look = f"grep 'Sig[IB]' /proc/self/status > {tmp_path}/signals; exec \"$@\""
     with host.TickHost(["sh", "-c", look, "sh", *tick("shell.sh")]):
         words = (tmp_path / "signals").read_text().split()
     assert words[::2] == ["SigBlk:", "SigIgn:"] and set(words[1::2]) == {"0" * 16}
