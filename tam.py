@@ -2020,6 +2020,9 @@ APPLICATION_ID = 0x74616D01
 LIVE = "IFNULL(is_deleted, 0) = 0"
 OPEN = "status <> 2"
 CREATED = "IFNULL(created, '')"
+FREE = "assigned_agent IS NULL"
+HELD = "assigned_agent IS NOT NULL"
+ENDS = "IFNULL(lease_expires_at, 0)"
 
 #: What tam 1.0.13 has on disk (contract, data model).
 BASE_SCHEMA = (
@@ -2069,8 +2072,10 @@ V2_SCHEMA = (
 #: What measured queries need beyond P 2: `next`, `list` and `status` stay as fast with a million
 #: tasks as with a thousand. Counters are kept by triggers, so that 1.0.13's writes count too.
 LAYOUT_SCHEMA = (
-    f"CREATE INDEX IF NOT EXISTS idx_task_next ON task(project_id, priority, {CREATED}, id)"
-    f" WHERE {LIVE} AND {OPEN}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_free ON task(project_id, priority, {CREATED}, id)"
+    f" WHERE {LIVE} AND {OPEN} AND {FREE}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_held ON task(project_id, {ENDS})"
+    f" WHERE {LIVE} AND {OPEN} AND {HELD}",
     f"CREATE INDEX IF NOT EXISTS idx_task_list ON task(project_id, {CREATED}, id) WHERE {LIVE}",
     f"CREATE INDEX IF NOT EXISTS idx_task_status ON task(project_id, status, {CREATED}, id)"
     f" WHERE {LIVE}",
@@ -2104,9 +2109,6 @@ TASK_COLUMNS = (
     " revision, created, updated"
 )
 EVENT_COLUMNS = "id, task_id, event, actor, from_status, to_status, metadata, created"
-#: A lease that another may take: none, or run out at :now.
-UNLEASED = "(assigned_agent IS NULL OR IFNULL(lease_expires_at, 0) <= :now)"
-
 GET_PROJECT = f"SELECT id, name, created, updated FROM project WHERE name = ? AND {LIVE}"
 ANY_PROJECT = f"SELECT id, name, created, updated, NOT ({LIVE}) AS gone FROM project WHERE name = ?"
 PROJECT_BY_ID = "SELECT id, name, created, updated FROM project WHERE id = ?"
@@ -2133,20 +2135,25 @@ ADD_EVENT = (
     "INSERT INTO task_events (task_id, project_id, event, actor, from_status, to_status, metadata,"
     " created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
-NEXT_TASKS = (
+_BY_URGENCY = f"ORDER BY priority, {CREATED}, id LIMIT :limit"
+_CANDIDATES = (
     f"SELECT {TASK_COLUMNS} FROM task WHERE project_id = :project AND {LIVE} AND {OPEN}"
-    f" AND {UNLEASED} ORDER BY priority, {CREATED}, id LIMIT :limit"
 )
-#: The unary plus keeps the planner from the project's index: leases are few, tasks may be many.
-LEASED_FROM = (
-    f"FROM task WHERE assigned_agent IS NOT NULL AND +project_id = :project AND {LIVE} AND +{OPEN}"
+#: The free ones and those whose lease has run out at :now, each from an index of its own: so the
+#: tasks that others hold cost nothing, however many they are.
+NEXT_TASKS = (
+    f"SELECT * FROM (SELECT * FROM ({_CANDIDATES} AND {FREE} {_BY_URGENCY}) UNION ALL"
+    f" SELECT * FROM ({_CANDIDATES} AND {HELD} AND {ENDS} <= :now {_BY_URGENCY})) {_BY_URGENCY}"
 )
-COUNT_LEASED = f"SELECT count(*), IFNULL(sum(lease_expires_at > :now), 0) {LEASED_FROM}"
+LEASED_FROM = f"FROM task WHERE project_id = :project AND {LIVE} AND {OPEN} AND {HELD}"
+COUNT_LEASED = (
+    f"SELECT (SELECT count(*) {LEASED_FROM} AND {ENDS} > :now),"
+    f" (SELECT count(*) {LEASED_FROM} AND {ENDS} <= :now)"
+)
 LEASED_TASKS = (
-    f"SELECT {TASK_COLUMNS} {LEASED_FROM} AND lease_expires_at > :now"
-    " ORDER BY lease_expires_at, id LIMIT :limit"
+    f"SELECT {TASK_COLUMNS} {LEASED_FROM} AND {ENDS} > :now ORDER BY {ENDS}, id LIMIT :limit"
 )
-NEXT_EXPIRY = f"SELECT min(lease_expires_at) {LEASED_FROM} AND lease_expires_at > :now"
+NEXT_EXPIRY = f"SELECT min({ENDS}) {LEASED_FROM} AND {ENDS} > :now"
 COUNTS = "SELECT status, n FROM task_count WHERE project_id = ?"
 LAST_EVENT = "SELECT IFNULL(max(id), 0) FROM task_events WHERE project_id = ?"
 VERSIONS = "SELECT user_version, application_id FROM pragma_user_version, pragma_application_id"
@@ -2831,7 +2838,8 @@ def _counts(work: Work) -> list[int]:
 
 def _leases(work: Work) -> tuple[int, int]:
     """Return how many open tasks name an agent, and how many of these leases are valid."""
-    return tuple(work.db.execute(COUNT_LEASED, _scope(work)).fetchone())
+    valid, expired = work.db.execute(COUNT_LEASED, _scope(work)).fetchone()
+    return valid + expired, valid
 
 
 def _scope(work: Work, **more: object) -> dict:
