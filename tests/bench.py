@@ -33,13 +33,11 @@ db.execute("PRAGMA foreign_keys = ON")
 db.execute("PRAGMA journal_mode = WAL")
 now = int(time.time())
 db.execute("BEGIN IMMEDIATE")
-row = db.execute("""SELECT id, status FROM task WHERE project_id = 1 AND IFNULL(is_deleted, 0) = 0
-  AND status <> 2 AND (assigned_agent IS NULL OR IFNULL(lease_expires_at, 0) <= ?)
-  ORDER BY priority, IFNULL(created, ''), id LIMIT 1""", (now,)).fetchone()
+row = db.execute(sys.argv[2], {"project": 1, "now": now, "limit": 1}).fetchone()
 db.execute("UPDATE task SET status = 1, assigned_agent = 'a', lease_expires_at = ?,"
            " revision = revision + 1 WHERE id = ?", (now + 900, row[0]))
 db.execute("INSERT INTO task_events (task_id, project_id, event, actor, from_status, to_status)"
-           " VALUES (?, 1, 'claimed', 'a', ?, 1)", row)
+           " VALUES (?, 1, 'claimed', 'a', ?, 1)", (row[0], row[4]))
 view = db.execute("SELECT * FROM task WHERE id = ?", row[:1]).fetchone()
 db.execute("COMMIT")
 print(json.dumps({"ok": True, "data": view}))
@@ -101,7 +99,7 @@ def bench_core() -> None:
         module = f"{imports}; sys.path.insert(0, {str(ROOT)!r}); import tam"
         words = ("task", "next", "--claim", "--json")
         medians = alternated({
-            "floor": ([sys.executable, "-c", FLOOR, path], env),
+            "floor": ([sys.executable, "-c", FLOOR, path, tam.NEXT_TASKS], env),
             "tam": (tam_command(*words), env),
             "interpreter": ([sys.executable, "-c", "pass"], env),
             "imports": ([sys.executable, "-c", imports], env),
