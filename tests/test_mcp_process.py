@@ -377,14 +377,3 @@ def test_configuration_names_an_installed_command(tmp_path: Path) -> None:
 def test_configuration_takes_no_options_that_nobody_set() -> None:
     words = tam_mcp.server_command({"project": None, "agent": "", "home": None})
     assert words == [sys.executable, str(ROOT / "tam.py"), "mcp"]
-
-
-def test_first_answer_is_early() -> None:
-    """Codex starts without the tools of a server that takes a second."""
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        with Client() as client:
-            client.ask(opening("2025-06-18"))
-            times.append(time.perf_counter() - started)
-    assert min(times) < 0.5
