@@ -3905,10 +3905,6 @@ def _people_time(text: str | None) -> str:
     return (text or "").replace("T", " ").removesuffix("Z")
 
 
-def _name_of(data: dict, key: str = "task") -> str:
-    return data["task"]["title"] if key == "task" else data["project"]["name"]
-
-
 def show_config(paper: Paper, data: dict, args: dict) -> None:
     width = max(map(len, data))
     for key, value in data.items():
@@ -3967,12 +3963,14 @@ def show_project_added(paper: Paper, data: dict, args: dict) -> None:
     paper.info(f"Use `tam project use {name}` to switch to this project.")
 
 
-def show_project_used(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Project '{data['project']['name']}' switched successfully.")
+def _told(key: str, words: str) -> object:
+    """Return what shows a change of a `key`, "task" or "project", in 1.0.13's words."""
+    named = {"task": "id", "project": "name"}[key]
 
+    def show(paper: Paper, data: dict, args: dict) -> None:
+        paper.success(f"{key.capitalize()} '{data[key][named]}' {words} successfully.")
 
-def show_project_deleted(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Project '{data['project']['name']}' deleted successfully.")
+    return show
 
 
 def show_project_edited(paper: Paper, data: dict, args: dict) -> None:
@@ -4074,40 +4072,20 @@ def _plain(value: object) -> str:
 
 def show_added(paper: Paper, data: dict, args: dict) -> None:
     if data["deduplicated"]:
-        paper.info(f"Task '{_name_of(data)}' is there already (#{data['task']['id']}).")
+        paper.info(f"Task '{data['task']['title']}' is there already (#{data['task']['id']}).")
     else:
-        paper.success(f"Task '{_name_of(data)}' added successfully.")
-
-
-def show_updated(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Task '{data['task']['id']}' updated successfully.")
-
-
-def show_started(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Task '{data['task']['id']}' started successfully.")
-
-
-def show_done(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Task '{data['task']['id']}' marked as done successfully.")
-
-
-def show_deleted(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Task '{data['task']['id']}' deleted successfully.")
+        paper.success(f"Task '{data['task']['title']}' added successfully.")
 
 
 def show_claimed(paper: Paper, data: dict, args: dict) -> None:
     agent, until = data["task"]["assigned_agent"], _people_time(data["task"]["lease_expires_at"])
-    paper.success(f"Task '{_name_of(data)}' claimed by {agent} until {until} UTC.")
+    paper.success(f"Task '{data['task']['title']}' claimed by {agent} until {until} UTC.")
     _card(paper, data["task"])
 
 
 def show_heartbeat(paper: Paper, data: dict, args: dict) -> None:
     until = _people_time(data["task"]["lease_expires_at"])
     paper.success(f"Task '{data['task']['id']}' leased until {until} UTC.")
-
-
-def show_released(paper: Paper, data: dict, args: dict) -> None:
-    paper.success(f"Task '{data['task']['id']}' released successfully.")
 
 
 def show_next(paper: Paper, data: dict, args: dict) -> None:
@@ -4145,13 +4123,13 @@ COMMANDS = (
             examples=("tam project", "tam project list --json")),
     Command("project add", "project.add", show_project_added, alias="a", legacy=True,
             positionals=("name",), examples=("tam project add website",)),
-    Command("project use", "project.use", show_project_used, alias="u", legacy=True,
+    Command("project use", "project.use", _told("project", "switched"), alias="u", legacy=True,
             positionals=("name",), examples=("tam project use website",)),
     Command("project current", "project.current", show_current, alias="c", legacy=True,
             examples=("tam project current --json",)),
     Command("project edit", "project.edit", show_project_edited, alias="e", legacy=True,
             positionals=("name", "new_name"), examples=("tam project edit website site",)),
-    Command("project del", "project.del", show_project_deleted, alias="d", legacy=True,
+    Command("project del", "project.del", _told("project", "deleted"), alias="d", legacy=True,
             positionals=("name",), examples=("tam project del website",)),
     Command("task list", "task.list", show_tasks, alias="l", legacy=True, examples=(
         "tam task", "tam task list --status todo --tag bug --json",
@@ -4162,24 +4140,25 @@ COMMANDS = (
                       'tam task add "Fix login" --description-file notes.md --json')),
     Command("task show", "task.show", show_task, positionals=("id",),
             examples=("tam task show 12 --json",)),
-    Command("task edit", "task.edit", show_updated, alias="e", legacy=True,
+    Command("task edit", "task.edit", _told("task", "updated"), alias="e", legacy=True,
             positionals=("id", "title"), examples=('tam task edit 12 "Fix the login page"',)),
-    Command("task update", "task.update", show_updated, positionals=("id",), examples=(
+    Command("task update", "task.update", _told("task", "updated"), positionals=("id",), examples=(
         "tam task update 12 --priority 1 --tags bug,backend --json",
         "tam task update 12 --status todo --if-revision 3 --json")),
-    Command("task start", "task.start", show_started, legacy=True, positionals=("id",),
+    Command("task start", "task.start", _told("task", "started"), legacy=True, positionals=("id",),
             examples=("tam task start 12",)),
-    Command("task done", "task.done", show_done, legacy=True, positionals=("id",),
+    Command("task done", "task.done", _told("task", "marked as done"), legacy=True,
+            positionals=("id",),
             examples=("tam task done 12", "tam task done 12 --agent agent-a --json")),
-    Command("task del", "task.del", show_deleted, alias="d", legacy=True, positionals=("id",),
-            examples=("tam task del 12",)),
+    Command("task del", "task.del", _told("task", "deleted"), alias="d", legacy=True,
+            positionals=("id",), examples=("tam task del 12",)),
     Command("task next", "task.next", show_next,
             examples=("tam task next --json", "tam task next --claim --agent agent-a --json")),
     Command("task claim", "task.claim", show_claimed, positionals=("id",),
             examples=("tam task claim 12 --agent agent-a --lease 1800 --json",)),
     Command("task heartbeat", "task.heartbeat", show_heartbeat, positionals=("id",),
             examples=("tam task heartbeat 12 --agent agent-a --json",)),
-    Command("task release", "task.release", show_released, positionals=("id",),
+    Command("task release", "task.release", _told("task", "released"), positionals=("id",),
             examples=("tam task release 12 --agent agent-a --json",)),
     Command("task events", "task.events", show_events, positionals=("id",),
             examples=("tam task events 12 --json", "tam task events 12 --since 40 --json")),
