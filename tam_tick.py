@@ -4766,10 +4766,14 @@ class TickHost:
 HOST_SETTLE = 0.12
 #: Within how many seconds describe and read should answer (T §4.4: "a few milliseconds").
 HOST_PROMPT = 0.1
+#: How many times are taken before a Tick is said to be slow: the best counts.
+HOST_SPEED_TRIES = 5
+#: What a machine may take for itself, in seconds: a single time below it says nothing.
+HOST_STUMBLE = 1.0
 #: Within how many seconds a Tick should end at the end of its input or at SIGTERM (T §4.5).
 HOST_END_SOON = 2.0
 #: How long a change may take to be told as an update, in seconds (T §8.1).
-HOST_UPDATE_SOON = 1.0
+HOST_UPDATE_SOON = 3.0
 #: How many of the query tools are tried for side effects: each costs a wait for silence.
 HOST_PURITY_TRIED = 3
 #: A name that no Tick gives to a tool, a method or an argument.
@@ -5026,14 +5030,14 @@ def _probe_speed(check: HostCheck) -> None:
     session = check.host.session
     for name in ("describe", "read"):
         times, marks = [], set()
-        for _ in range(5):
+        for _ in range(HOST_SPEED_TRIES):
             request = check.ask(f"tick/{name}")
             times.append(request.answered_at - request.sent_at)
             marks.add((session.counts["updates"], session.state["seq"]))
         best = min(times)
         check.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
         last = session.update["seq"] if session.update else -1
-        moved = len(marks) == 5 and check.host.wait_update(last, HOST_SETTLE) is None
+        moved = len(marks) == HOST_SPEED_TRIES and check.host.wait_update(last, HOST_SETTLE) is None
         check.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
 
 
@@ -5104,7 +5108,8 @@ def _probe_queries(check: HostCheck) -> None:
             check.left(rule, "no query tool that needs no argument")
     for tool in check.queries():
         check.subject = "call.query"
-        _judge_call(check, "call.query", tool["name"], _call_in_company(check, tool["name"], {}))
+        call = _call_in_company(check, tool["name"], {}, HOST_SPEED_TRIES)
+        _judge_call(check, "call.query", tool["name"], call)
     for tool in check.queries()[:HOST_PURITY_TRIED]:
         check.subject = "query.pure"
         name = tool["name"]
@@ -5132,25 +5137,36 @@ def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) ->
         check.saw(rule, detail)
 
 
-def _call_in_company(check: HostCheck, tool: str, args: dict) -> HostRequest:
-    """Call a tool with a describe and a read beside it, which should not wait for it (T §3.3)."""
+def _call_in_company(check: HostCheck, tool: str, args: dict, tries: int) -> HostRequest:
+    """Call a tool with a describe and a read beside it, which should not wait for it (T §3.3).
+
+    A Tick that lets them wait does so at each of several tries. Where there is only one, since
+    the tool mutates, a short wait says nothing: machines stumble.
+    """
+    limit = HOST_PROMPT if tries > 1 else HOST_STUMBLE
+    for _ in range(tries):
+        call, waited = _beside(check, tool, args, limit)
+        if not waited:
+            break
+    slow = [name for name in ("describe", "read")
+            if check.verdicts.get(f"{name}.prompt", (True,))[0] is False]
+    check.judge("call.beside", not waited or bool(slow), waited or "neither waited")
+    return call
+
+
+def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
+    """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
     call = check.send_call(tool, args)
     beside = [check.host.send(method, {}, check.timeout)
               for method in ("tick/describe", "tick/read")]
     check.answer(call)
+    waited = ""
     for request in beside:
         check.answer(request)
-        if request.reply.kind == "bad":
-            continue
         took = request.answered_at - request.sent_at
-        waited = request.answered_at >= call.answered_at and took > HOST_PROMPT
-        prompt = all(check.verdicts.get(f"{name}.prompt", (True,))[0] for name in
-                     ("describe", "read"))
-        if waited and prompt:
-            check.broke("call.beside", f"{request.method} waited {took * 1000:.0f} ms for {tool}")
-        else:
-            check.saw("call.beside", f"answered after {took * 1000:.1f} ms")
-    return call
+        if request.reply.kind != "bad" and request.answered_at >= call.answered_at and took > limit:
+            waited = f"{request.method} waited {took * 1000:.0f} ms for {shown(tool)}"
+    return call, waited
 
 
 def _why_unsent(check: HostCheck, tool: str, args: dict) -> str:
@@ -5173,7 +5189,7 @@ def _probe_calls(check: HostCheck) -> None:
             continue
         still = check.look() == check.look()
         updates, data = check.look()
-        _judge_call(check, "call.approved", tool, _call_in_company(check, tool, args))
+        _judge_call(check, "call.approved", tool, _call_in_company(check, tool, args, 1))
         if check.look()[1] == data or not still:
             check.left("update.told", "no change of the state could be put down to a call")
             continue

@@ -44,7 +44,7 @@ def row(report: dict, rule: str) -> dict:
 def reports() -> dict[str, dict]:
     """The report on wrong.py for every rule, four at a time: a check mostly waits."""
     def check(rule: str) -> dict:
-        timeout = 1.0 if rule in SILENT else 10.0
+        timeout = 3.0 if rule in SILENT else 30.0
         return host.host_check(tick("wrong.py", rule), [("set", {"text": "x"})], timeout)
 
     rules = [rule.id for rule in BREAKABLE]
@@ -64,7 +64,7 @@ def test_a_wrong_tick_fails_exactly_its_rule(rule: object, reports: dict) -> Non
 
 
 def test_a_command_that_does_not_exist() -> None:
-    report = host.host_check(["/nowhere/tick"], [], 1.0)
+    report = host.host_check(["/nowhere/tick"], [], 30.0)
     assert broken(report) == ["start.run"] and report["outcome"] == "init"
     assert report["conforms"] is False and report["descriptor"] is None
 
@@ -77,6 +77,7 @@ RIGHT = [
     (tick("list.js"), [("add", {"word": "eins"})]),
     (tick("wrong.py", "none"), [("set", {"text": "x"})]),
     (tick("wrong.py", "lively"), [("set", {"text": "x"})]),
+    (tick("wrong.py", "stumbles"), [("set", {"text": "x"})]),
 ]
 
 
@@ -85,7 +86,7 @@ RIGHT = [
 def test_a_right_tick_passes_without_a_warning(command: list[str], calls: list) -> None:
     if command[0] == "node" and shutil.which("node") is None:
         pytest.skip("node is not installed, so the Tick in JavaScript cannot run")
-    report = host.host_check(command, calls, 10.0)
+    report = host.host_check(command, calls, 30.0)
     assert broken(report) == [] and report["conforms"] and report["outcome"] == "ok"
     assert report["descriptor"]["protocol"] == 3
     if calls:
@@ -104,22 +105,22 @@ def test_the_tick_of_tam_itself_passes_in_a_project_with_a_thousand_tasks(
     store.close()
     monkeypatch.setenv("TAM_PROJECT", "big")
     calls = [("task_create", {"title": "from the check"})]
-    report = host.host_check([sys.executable, "-m", "tam", "tick"], calls, 10.0)
+    report = host.host_check([sys.executable, "-m", "tam", "tick"], calls, 30.0)
     assert broken(report) == [] and report["conforms"] and report["outcome"] == "ok"
 
 
 def test_nothing_that_mutates_is_called_without_approval() -> None:
-    report = host.host_check(tick("wrong.py", "call.revision"), [], 1.0)
+    report = host.host_check(tick("wrong.py", "call.revision"), [], 30.0)
     assert broken(report) == ["call.revision"]
     for rule in ("none", "call.args"):
-        silent = host.host_check(tick("wrong.py", rule), [], 1.0)
+        silent = host.host_check(tick("wrong.py", rule), [], 30.0)
         assert row(silent, "call.approved")["ok"] is None
         assert row(silent, "update.seq")["detail"] == "no updates were seen"
 
 
 def test_a_call_that_cannot_be_sent_says_why() -> None:
     calls = [("set", {"text": 5}), ("nothing", {})]
-    report = host.host_check(tick("wrong.py", "none"), calls, 1.0)
+    report = host.host_check(tick("wrong.py", "none"), calls, 30.0)
     assert row(report, "call.approved") | {"rule": ""} == {
         "id": "call.approved", "section": "7.2", "level": "must", "rule": "", "ok": None,
         "detail": "set was not called: args/text must be a string; found 5"}
@@ -131,7 +132,7 @@ def test_schema_words_that_are_not_checked_are_named(tmp_path: object) -> None:
     program.write_text(source.replace('"type": "object", "properties"',
                                       '"unevaluatedProperties": false, "properties"')
                        .replace("false", "False"))
-    report = host.host_check([sys.executable, str(program)], [], 5.0)
+    report = host.host_check([sys.executable, str(program)], [], 30.0)
     assert report["conforms"]
     assert row(report, "describe.schemas")["ok"] is None
     assert "set_note: unevaluatedProperties" in row(report, "describe.schemas")["detail"]
@@ -144,7 +145,7 @@ def test_a_pattern_beyond_the_validator_is_unchecked_and_the_tick_conforms(
     program.write_text(source.replace('{"type": "string"}',
                                       '{"type": "string", "pattern": "(?<!a)b|x"}'))
     calls = [("set_note", {"text": "x"})]
-    report = host.host_check([sys.executable, str(program)], calls, 5.0)
+    report = host.host_check([sys.executable, str(program)], calls, 30.0)
     assert report["conforms"] and broken(report) == []
     assert row(report, "describe.schemas")["ok"] is None
     assert "unchecked: set_note: pattern" in row(report, "describe.schemas")["detail"]
@@ -160,7 +161,7 @@ def test_a_catalogue_that_changes_before_a_call_leaves_the_call_unjudged(tmp_pat
     if params == {"tool": "set_note", "args": {"text": "x"}, "revision": "1"}:
         CATALOGUE.update(revision="2", title="Another note")
 """))
-    report = host.host_check([sys.executable, str(program)], [("set_note", {"text": "x"})], 5.0)
+    report = host.host_check([sys.executable, str(program)], [("set_note", {"text": "x"})], 30.0)
     assert report["conforms"] and broken(report) == []
     assert row(report, "call.approved")["ok"] is None
     assert "the catalogue changed meanwhile" in row(report, "call.approved")["detail"]
@@ -168,7 +169,7 @@ def test_a_catalogue_that_changes_before_a_call_leaves_the_call_unjudged(tmp_pat
 
 def test_a_tick_that_starts_only_once_leaves_sigterm_untried(tmp_path: object) -> None:
     once = ["sh", "-c", f'mkdir "{tmp_path}/once" 2>/dev/null && exec "$@"', "sh", *tick("note.py")]
-    report = host.host_check(once, [], 5.0)
+    report = host.host_check(once, [], 30.0)
     assert report["conforms"] and broken(report) == []
     assert row(report, "end.sigterm")["ok"] is None
     assert "a second start failed" in row(report, "end.sigterm")["detail"]

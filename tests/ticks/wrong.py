@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """A Tick that breaks exactly the rule whose id is its argument, and keeps all others.
 
-With "none" it breaks no rule; with "lively" neither, but its state moves by itself.
+With "none" it breaks no rule; with "lively" neither, but its state moves by itself; nor with
+"stumbles", when it is sometimes late.
 """
 import json
 import os
@@ -71,6 +72,7 @@ state = {"seq": 0, "data": {"text": "", "log": []}}
 requests = {"tick/describe": 0, "tick/read": 0, "tick/call": 0}
 lock = threading.RLock()
 big = []
+looks = []
 
 
 class Refusal(Exception):
@@ -141,6 +143,8 @@ def call(params):
 def set_text(args):
     if RULE == "call.approved":
         raise Refusal(-32004, "describe again")
+    if RULE == "stumbles":
+        time.sleep(0.2)
     change(args.get("text", ""), told=RULE != "update.told")
     return {"saved": True}
 
@@ -150,6 +154,9 @@ def peek(args):
         raise Refusal(-32601, "no such method")
     if RULE == "query.pure":
         change("peeked")
+    looks.append(args)
+    if RULE == "stumbles" and len(looks) % 2 == 0:
+        time.sleep(0.2)
     if RULE in ("call.beside", "end.answers"):
         time.sleep(0.2)
     if RULE == "wire.unicode":
