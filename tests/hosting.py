@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import tam_tick as host
-from support import ROOT
+from support import DEADLINE, ROOT
 
 TICKS = ROOT / "tests" / "ticks"
 
@@ -87,7 +87,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(condition: Callable[[], bool], seconds: float = DEADLINE) -> bool:
     """Whether a condition outside of any host becomes true in time."""
     until = time.monotonic() + seconds
     while not condition():

@@ -1,8 +1,10 @@
 """Run tam in this process, or as a process of its own where process behaviour is the point."""
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,21 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "tam.py"
 #: Seconds after which a process that does not end is a failure; far above what any of them takes.
 DEADLINE = 60
+
+
+@contextlib.contextmanager
+def ending() -> Iterator[None]:
+    """Fail what goes on and on: of this process's own time it may take as much as DEADLINE."""
+    def give_up(*_: object) -> None:
+        raise AssertionError(f"still at work after {DEADLINE} s")
+
+    before = signal.signal(signal.SIGVTALRM, give_up)
+    signal.setitimer(signal.ITIMER_VIRTUAL, DEADLINE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 class Result:

@@ -131,15 +131,10 @@ tam_.close()
 def test_sixteen_processes_that_claim_without_pause_wait_but_never_fail(home: Path) -> None:
     add_tasks(16 * 30)
     code = """
-import time
 go()
 tam_ = tam.Tam(project="p", agent=sys.argv[1])
-longest = 0
 for _ in range(30):
-    begun = time.monotonic()
-    task = tam_.call("task.next", {"claim": True})["task"]
-    longest = max(longest, time.monotonic() - begun)
-    answer(task["id"])
+    answer(tam_.call("task.next", {"claim": True})["task"]["id"])
 tam_.close()
 """
     ended = together([python(code, f"agent-{number}") for number in range(16)])

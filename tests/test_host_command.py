@@ -12,7 +12,7 @@ import time
 import pytest
 
 from hosting import ROOT, eventually, gone, host, tick
-from support import SCRIPT
+from support import DEADLINE, SCRIPT
 
 MAIN = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import {host.__name__} as host; " \
        "sys.exit(host.host_main(sys.argv[1:]))"
@@ -149,11 +149,11 @@ def converse(dialogue: list[tuple[str, str]], *command: str) -> tuple[int, str]:
     try:
         for wanted, typed in dialogue:
             while wanted not in text[seen:]:
-                assert select.select([here], [], [], 10)[0], f"{wanted!r} did not come: {text}"
+                assert select.select([here], [], [], DEADLINE)[0], f"{wanted!r} did not come: {text}"
                 text += os.read(here, 65536).decode("utf-8", "replace")
             seen = text.index(wanted, seen) + len(wanted)
             os.write(here, typed.encode())
-        status = program.wait(10)
+        status = program.wait(DEADLINE)
     finally:
         program.kill()
         program.wait()
@@ -201,7 +201,7 @@ def test_a_signal_ends_the_tick_too(number: int, tmp_path: object) -> None:
         assert "→" in program.stdout.readline() and "←" in program.stdout.readline()
         pid = int((tmp_path / "pid").read_text())
         program.send_signal(number)
-        _, err = program.communicate(timeout=10)
+        _, err = program.communicate(timeout=DEADLINE)
         assert program.returncode == 128 + number and err == ""
     assert gone(pid)
 
@@ -212,7 +212,7 @@ def test_ctrl_c_ends_the_tick_too(tmp_path: object) -> None:
     with start(*command) as program:
         assert "→" in program.stdout.readline() and "←" in program.stdout.readline()
         program.send_signal(signal.SIGINT)
-        _, err = program.communicate(timeout=10)
+        _, err = program.communicate(timeout=DEADLINE)
         assert program.returncode == 130 and err == ""
     assert gone(int((tmp_path / "pid").read_text()))
 
@@ -223,7 +223,7 @@ def test_a_script_is_utf8_in_every_locale(locale: str) -> None:
     program = subprocess.run(
         [sys.executable, str(SCRIPT), "tick", "host", "--", "env", "LC_ALL=C.UTF-8",
          *tick("note.py")],
-        input=script + b"read\xff\ntype \xff\nread\n", capture_output=True, timeout=20,
+        input=script + b"read\xff\ntype \xff\nread\n", capture_output=True, timeout=DEADLINE,
         env={**os.environ, "LC_ALL": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"})
     out = program.stdout.decode("utf-8")
     assert program.returncode == 1 and program.stderr == b""
@@ -252,7 +252,7 @@ def test_an_impatient_ctrl_c_leaves_no_tick_behind(tmp_path: object, word: str) 
         for number in (signal.SIGINT, signal.SIGINT, signal.SIGTERM, signal.SIGINT):
             program.send_signal(number)
             time.sleep(0.1)
-        _, err = program.communicate(timeout=10)
+        _, err = program.communicate(timeout=DEADLINE)
         assert program.returncode == 130 and err == ""
     assert gone(int(pid.read_text()))
 
@@ -263,7 +263,7 @@ def test_a_host_that_is_killed_takes_its_tick_along(tmp_path: object) -> None:
     with spawn("sh", "-c", note, "sh", *tick("counter.py")) as program:
         assert "→" in program.stdout.readline() and "←" in program.stdout.readline()
         program.kill()
-        program.communicate(timeout=10)
+        program.communicate(timeout=DEADLINE)
     assert eventually(lambda: gone(int((tmp_path / "pid").read_text())))
 
 
@@ -273,4 +273,4 @@ def test_a_reader_that_has_seen_enough() -> None:
         program.stdout.close()
         program.stdin.write("read\n" * 50)
         program.stdin.close()
-        assert program.wait(10) == 0 and program.stderr.read() == ""
+        assert program.wait(DEADLINE) == 0 and program.stderr.read() == ""

@@ -11,6 +11,7 @@ import time
 import pytest
 
 from hosting import descriptors, eventually, gone, host, tick
+from support import DEADLINE
 
 
 def yes(tool: dict, args: dict, revision: str) -> bool:
@@ -33,7 +34,7 @@ def one_life(chance: random.Random, number: int) -> list[int]:
     running = host.TickHost(tick("wrong.py", rule), limits=limits)
     try:
         with running:
-            running.wait_until(lambda: running.ended is not None, 5)
+            running.wait_until(lambda: running.ended is not None, DEADLINE)
     except host.HostStartError:
         pass
     return []
@@ -50,11 +51,11 @@ def killed_life(chance: random.Random, limits: object) -> list[int]:
     with running:
         pid = running.pid
         params = {"tool": "nap", "args": {"ms": 5000}, "revision": "1"}
-        sent = [running.send("tick/call", params, 10) for _ in range(chance.randint(0, 9))]
+        sent = [running.send("tick/call", params, DEADLINE) for _ in range(chance.randint(0, 9))]
         os.kill(pid, signal.SIGKILL)
         for request in sent:
             assert running.wait_reply(request).reply.kind in ("ended", "unsent")
-        assert running.wait_until(lambda: running.ended is not None, 5)
+        assert running.wait_until(lambda: running.ended is not None, DEADLINE)
     return [pid]
 
 

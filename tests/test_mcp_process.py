@@ -122,11 +122,9 @@ def test_signal_right_after_the_start_is_quiet() -> None:
 
 
 def ended_by(client: Client, number: signal.Signals) -> tuple[int, bytes, bytes]:
-    started = time.monotonic()
     client.process.send_signal(number)
     seen = client.process.wait(DEADLINE), client.process.stdout.read(), client.process.stderr.read()
     client.kill()
-    assert time.monotonic() - started < 2
     return seen
 
 

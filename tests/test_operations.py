@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
 
 import tam
-from support import run
+from support import ending, run
 from tam import COMMANDS, OPERATIONS, Tam
 
 ROWS = list(OPERATIONS.values())
@@ -185,7 +184,7 @@ def test_call_refuses_a_wrong_type_by_the_name_of_the_argument(
     (row.name, name) for row in ROWS for name, rule in row.properties.items()
     if {"maxLength", "maxItems"} & set(rule)
 ])
-def test_call_refuses_what_is_far_too_long_by_name_and_at_once(
+def test_call_refuses_what_is_far_too_long_by_name(
     opened: Tam, name: str, argument: str
 ) -> None:
     right = {"id": 1, "name": "q", "new_name": "r", "title": "t"}
@@ -193,12 +192,10 @@ def test_call_refuses_what_is_far_too_long_by_name_and_at_once(
     for value in ([["x" * 1_000_000], ["x"] + [f"x{n}" for n in range(300_000)]] if tags
                   else ["x" * 1_000_000]):
         given = {key: right[key] for key in OPERATIONS[name].required} | {argument: value}
-        started = time.process_time()
-        with pytest.raises(tam.Invalid) as caught:
+        with ending(), pytest.raises(tam.Invalid) as caught:
             opened.call(name, given)
         assert caught.value.details["argument"] == argument
         assert "at most" in caught.value.message
-        assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize("name, given, argument", [

@@ -10,13 +10,13 @@ import copy
 import json
 import random
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import tam
+from support import ending
 
 SUITE = Path(__file__).parent / "data" / "jsonschema"
 OUTSIDE = {
@@ -602,10 +602,8 @@ def test_what_hangs_on_an_unsupported_keyword_is_skipped_with_it(
 
 def test_what_is_skipped_costs_no_more_than_its_steps() -> None:
     schema = {"items": {"pattern": "(?:a{99}){99}(?<=b)"}}
-    begun = time.monotonic()
-    with pytest.raises(tam.SchemaError, match="steps"):
+    with ending(), pytest.raises(tam.SchemaError, match="steps"):
         tam.violations(schema, ["a"] * 1_000_000, skipped=set())
-    assert time.monotonic() - begun < 10.0
 
 
 # ---- laws that hold for every schema and value
@@ -740,10 +738,8 @@ def test_deep_values() -> None:
     ({"multipleOf": 10**200_000 + 1}, 10**2_000_000),
 ], ids=brief)
 def test_too_much_work_is_an_error(schema: dict, value: object) -> None:
-    started = time.process_time()
-    with pytest.raises(tam.SchemaError, match="steps|deep"):
+    with ending(), pytest.raises(tam.SchemaError, match="steps|deep"):
         tam.violations(schema, value, steps=300_000)
-    assert time.process_time() - started < 3
 
 
 @pytest.mark.parametrize("pattern", [
@@ -751,9 +747,8 @@ def test_too_much_work_is_an_error(schema: dict, value: object) -> None:
     "^(?=(a+)+$)b", "^(a|aa)+$", "(?:a?){40}(?:a){40}b",
 ])
 def test_no_pattern_takes_exponential_time(pattern: str) -> None:
-    started = time.process_time()
-    assert not fits({"pattern": pattern}, "a" * 1_000 + "!")
-    assert time.process_time() - started < 2
+    with ending():
+        assert not fits({"pattern": pattern}, "a" * 1_000 + "!")
 
 
 def test_the_steps_are_a_keyword() -> None:
@@ -806,35 +801,17 @@ def test_objects_that_hold_themselves() -> None:
         tam.violations(schema, 1)
 
 
-# ---- speed
-
-
-def seconds(action: Callable[[], object]) -> float:
-    """Of this process's own time, so that a busy machine fails no test."""
-    started = time.process_time()
-    action()
-    return time.process_time() - started
+# ---- much of it
 
 
 def test_unique_items_is_not_quadratic() -> None:
     schema = {"uniqueItems": True}
     same_hash = [number * (2**61 - 1) for number in range(100_000)]
     for items in (list(range(100_000)), same_hash, [[n, {"a": n}] for n in range(50_000)]):
-        assert seconds(lambda items=items: tam.violations(schema, items)) < 3
+        with ending():
+            assert tam.violations(schema, items) == []
         assert tam.violations(schema, items[:5_000]) == []
     assert len(tam.violations(schema, [0] * 20_000)) == 19_999
-
-
-def test_a_flat_object_costs_little() -> None:
-    """About 6 microseconds on the machine this was written on; never a matter of compiling."""
-    text = {"type": "string", "minLength": 1, "maxLength": 100, "description": "words"}
-    schema = {"type": "object", "properties": {name: text for name in "abcdefghij"},
-              "required": ["a"], "additionalProperties": False}
-    value = {"a": "one", "b": "two", "c": "three"}
-    best = min(seconds(lambda: [tam.violations(schema, value) for _ in range(100)])
-               for _ in range(20))
-    assert best / 100 < 100e-6
-    assert min(seconds(lambda: tam.violations({}, value)) for _ in range(20)) < 20e-6
 
 
 def test_a_long_text_and_an_everyday_pattern() -> None:

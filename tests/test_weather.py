@@ -206,6 +206,10 @@ tam.end_on_interrupt()
 os.write(1, b"go")
 sys.exit(tam.main())
 """)
+#: The same with a busy timeout that no test lives to see the end of.
+PATIENT = ("-c", INTERRUPTED[1].replace(
+    "sys.exit(", "tam.Tam = functools.partial(tam.Tam, busy_timeout=600)\nsys.exit("
+).replace("import os", "import functools, os"))
 EVERY_COMMAND = [line.split() for line in """\
 -h
 -V
@@ -291,18 +295,16 @@ def test_an_interrupt_while_tam_waits_for_another_writer(scratch_home: Path) -> 
     holder = sqlite3.connect(scratch_home / "tam.db3", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     queue = os.open(scratch_home / "tam.db3.lock", os.O_RDWR)
-    waiting = process("task", "done", "1", program=INTERRUPTED)
+    waiting = process("task", "done", "1", program=PATIENT)
     assert waiting.stdout.read(2) == b"go"
     with pytest.raises(BlockingIOError):  # as soon as it stands first in the queue
         while True:
             fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.flock(queue, fcntl.LOCK_UN)
             assert waiting.poll() is None
-    begin = time.monotonic()
     waiting.send_signal(signal.SIGINT)
     result = ended(waiting)
     assert (result.code, result.out, result.err) == (130, "", "")
-    assert time.monotonic() - begin < 4  # the busy timeout is 5
     fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(queue), holder.close()
     assert run("task", "done", "1", "--json").data["task"]["revision"] == 2
@@ -546,7 +548,7 @@ def test_a_command_waits_five_seconds_for_another_writer_and_says_so(scratch_hom
     holder.execute("BEGIN IMMEDIATE")
     begin = time.monotonic()
     failed = spawn("task", "done", "1", "--json")
-    assert 5 <= time.monotonic() - begin < 12
+    assert time.monotonic() - begin >= 5
     assert (failed.code, failed.error["details"]["retryable"]) == (1, True)
     assert "5 s" in spawn("task", "done", "1").err
     holder.execute("ROLLBACK")
@@ -648,10 +650,15 @@ def test_work_goes_on_without_a_log(
 # -- much of everything --
 
 
-def seconds_of(action: object) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
+def steps_of(worker: tam.Tam, name: str, arguments: dict) -> tuple[object, int]:
+    """Call an operation; return its result, and how many steps SQLite's machine took for it."""
+    steps = itertools.count()
+    with worker.store.reading() as db:
+        db.set_progress_handler(lambda: next(steps) and 0, 1)
+    try:
+        return worker.call(name, arguments), next(steps)
+    finally:
+        db.set_progress_handler(None, 1)
 
 
 def test_a_hundred_thousand_events_on_one_task(scratch_home: Path) -> None:
@@ -673,20 +680,19 @@ def test_a_hundred_thousand_events_on_one_task(scratch_home: Path) -> None:
     assert newest["next_cursor"] == newest["events"][-1]["id"] == 100_001
     seen, cursor, pages = [], 0, []
     while True:
-        begin = time.perf_counter()
-        page = worker.call("task.events", {"id": 1, "since": cursor, "limit": 1000})
-        pages.append(time.perf_counter() - begin)
+        page, steps = steps_of(worker, "task.events", {"id": 1, "since": cursor, "limit": 1000})
+        pages.append(steps)
         seen += [event["id"] for event in page["events"]]
         cursor = page["next_cursor"]
         if not page["truncated"]:
             break
     assert len(seen) == len(set(seen)) == 100_000 and seen == sorted(seen)
-    assert sum(pages[-10:]) < 3 * sum(pages[:10]) + 0.1  # the last cost what the first ones do
+    assert pages[-2] <= pages[0], "the last cost what the first ones do"
     assert worker.call("history", {"limit": 1000})["count"] == 1000
-    few, many = (seconds_of(lambda task=task: worker.call("task.claim", {"id": task}))
-                 for task in (2, 1))
-    assert many < 20 * few + 0.05  # a write does not care how many events there are
-    assert max(seconds_of(lambda: worker.call("status", {})), *pages) < 2
+    worker.call("task.update", {"id": 2, "priority": 1})  # from here on it has a connection to write
+    few, many = (steps_of(worker, "task.claim", {"id": task})[1] for task in (2, 1))
+    assert few * 0.9 < many < few * 1.1, "a write does not care how many events there are"
+    assert steps_of(worker, "status", {})[1] < 1000
     assert len(worker.snapshot("p")["events"]) == 20
     worker.close()
     assert run("task", "events", "1").out.count("\n") == 101

@@ -197,7 +197,7 @@ class Process:
             self.pump(0.05)
         while self.pump(0.0):
             pass
-        return self.popen.wait(timeout=1)
+        return self.popen.wait(timeout=DEADLINE)
 
 
 def database() -> sqlite3.Connection:
