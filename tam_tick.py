@@ -4897,9 +4897,20 @@ class HostCheck:
         good = reply.kind == "error" and reply.code == code
         if good:
             self.saw(rule, f"answered {code}: {reply.message}")
+        elif self.outdated(request):
+            self.left(rule, "the catalogue changed meanwhile")
         elif reply.kind != "bad":
             self.broke(rule, f"{host_reply_shown(reply)}, not error {code}")
         return good
+
+    def outdated(self, request: HostRequest) -> bool:
+        """Whether a call was refused for its revision, and rightly: there is another by now."""
+        reply = request.reply
+        if (request.method, reply.kind, reply.code) != ("tick/call", "error", CATALOGUE_CHANGED):
+            return False
+        sent = tam.parse_json(request.frame)["params"]["revision"]
+        self.ask("tick/describe")
+        return self.host.descriptor["revision"] != sent
 
     def tools(self, mutates: bool) -> list[dict]:
         """The tools of the catalogue that mutate, or those that do not."""
@@ -5121,12 +5132,9 @@ def _probe_queries(check: HostCheck) -> None:
 def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) -> None:
     """A call that fits the catalogue is answered, and not as if it did not fit."""
     reply = request.reply
-    if reply.kind == "error" and reply.code == CATALOGUE_CHANGED:
-        sent = tam.parse_json(request.frame)["params"]["revision"]
-        check.ask("tick/describe")
-        if check.host.descriptor["revision"] != sent:
-            check.left(rule, "the catalogue changed meanwhile")
-            return
+    if check.outdated(request):
+        check.left(rule, "the catalogue changed meanwhile")
+        return
     unfit = reply.kind == "error" and reply.code in (
         NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
     words = ", ".join(check.host.session.unchecked.get(tool, ()))

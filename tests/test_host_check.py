@@ -154,17 +154,22 @@ def test_a_pattern_beyond_the_validator_is_unchecked_and_the_tick_conforms(
     assert row(report, "call.args")["ok"] is True, "what can be checked is tried"
 
 
-def test_a_catalogue_that_changes_before_a_call_leaves_the_call_unjudged(tmp_path: object) -> None:
+@pytest.mark.parametrize(("when", "rule"), [
+    ('params == {"tool": "set_note", "args": {"text": "x"}, "revision": "1"}', "call.approved"),
+    ('params["tool"] != "set_note" and params["revision"] == "1"', "call.tool"),
+])
+def test_a_catalogue_that_changes_before_a_call_leaves_the_call_unjudged(
+        tmp_path: object, when: str, rule: str) -> None:
     program = tmp_path / "tick.py"
     source = (ROOT / "tests" / "ticks" / "note.py").read_text()
-    program.write_text(source.replace("def call(params):\n", """def call(params):
-    if params == {"tool": "set_note", "args": {"text": "x"}, "revision": "1"}:
+    program.write_text(source.replace("def call(params):\n", f"""def call(params):
+    if {when}:
         CATALOGUE.update(revision="2", title="Another note")
 """))
     report = host.host_check([sys.executable, str(program)], [("set_note", {"text": "x"})], 30.0)
     assert report["conforms"] and broken(report) == []
-    assert row(report, "call.approved")["ok"] is None
-    assert "the catalogue changed meanwhile" in row(report, "call.approved")["detail"]
+    assert row(report, rule)["ok"] is None
+    assert "the catalogue changed meanwhile" in row(report, rule)["detail"]
 
 
 def test_a_tick_that_starts_only_once_leaves_sigterm_untried(tmp_path: object) -> None:
