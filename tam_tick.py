@@ -987,10 +987,18 @@ EDITING: dict[str, Callable[[Prompt], Prompt]] = {
 def typed(key: str) -> str:
     """Return the text that a key types, on one line and without control characters; "" if none."""
     if key.startswith(PASTE):
-        text = " ".join(key.removeprefix(PASTE).split())
+        text = re.sub(r"[\t-\r\x1c-\x1e\x85\u2028\u2029]+", " ", key.removeprefix(PASTE)).strip()
     else:
         text = key if len(key) == 1 else ""
-    return "".join(c for c in text if c.isprintable() or c in JOINERS)
+    return "".join(c for c in text if c.isprintable() or c in JOINERS or _is_typeable(c))
+
+
+def _is_typeable(char: str) -> bool:
+    """Whether a character that Python holds for unprintable is one that people do type: a wide
+    space, or an emoji that is newer than this Python."""
+    import unicodedata
+
+    return unicodedata.category(char) in ("Zs", "Cn", "Co")
 
 
 #: Characters that the text input takes: no name or title may have as many, and whoever enters it
@@ -3120,11 +3128,17 @@ def _host_check_schemas(descriptor: dict) -> str | None:
         try:
             tam.check_schema(schema)
         except tam.SchemaError as error:
-            if "unsupported" in error.details:
+            if "unsupported" in error.details or host_other_draft(schema):
                 continue  # it may be valid: `host_unchecked` names what was not checked
             pointer = error.details.get("pointer", "")
             return f"/tools/{index}/input_schema{pointer} is no valid JSON Schema: {error.message}"
     return None
+
+
+def host_other_draft(schema: dict) -> bool:
+    """Whether a schema says that it is of another draft than 2020-12, the one that is checked."""
+    named = schema.get("$schema")
+    return isinstance(named, str) and "2020-12" not in named
 
 
 def _host_check_recover_with(descriptor: dict) -> str | None:
@@ -3133,8 +3147,7 @@ def _host_check_recover_with(descriptor: dict) -> str | None:
     name = descriptor["recover_with"]
     for tool in host_tools(descriptor):
         if isinstance(name, str) and tool.get("name") == name:
-            queries = tool.get("mutates") is False
-            return None if queries else f"recover_with {shown(name)} mutates"
+            return f"recover_with {shown(name)} mutates" if tool.get("mutates") is True else None
     return f"recover_with {shown(name)} names no tool of the catalogue"
 
 
@@ -3218,8 +3231,14 @@ def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | No
 
 def host_unchecked(tool: dict) -> list[str]:
     """The keywords of a tool's schema that are not checked, whether it fits them or not."""
+    schema = tool["input_schema"]
     try:
-        return tam.unchecked_words(tool["input_schema"])
+        tam.check_schema(schema)
+    except tam.SchemaError:
+        if host_other_draft(schema):
+            return [f"$schema {schema['$schema']}"]
+    try:
+        return tam.unchecked_words(schema)
     except tam.SchemaError as error:
         return [error.message]  # too deep or too big to be looked through
 
@@ -3234,6 +3253,8 @@ def host_unfit(tool: dict, args: object) -> str:
     try:
         unfit = tam.violations(tool["input_schema"], args, skipped=set())
     except tam.SchemaError as error:
+        if host_other_draft(tool["input_schema"]):
+            return ""
         return f"they cannot be checked: {error.message}"
     return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
 
@@ -4764,6 +4785,8 @@ class TickHost:
 
 #: How long nothing must come for the check to say that nothing came, in seconds.
 HOST_SETTLE = 0.12
+#: How long nothing must come of itself between actions, in seconds: see `HostCheck.provoked`.
+HOST_QUIET = (0.3, 0.55, 0.8)
 #: Within how many seconds describe and read should answer (T §4.4: "a few milliseconds").
 HOST_PROMPT = 0.1
 #: How many times are taken before a Tick is said to be slow: the best counts.
@@ -4775,7 +4798,9 @@ HOST_END_SOON = 2.0
 #: How long a change may take to be told as an update, in seconds (T §8.1).
 HOST_UPDATE_SOON = 3.0
 #: How many of the query tools are tried for side effects: each costs a wait for silence.
-HOST_PURITY_TRIED = 3
+HOST_PURITY_TRIED = 10
+#: How many kinds of arguments that do not fit are tried with each tool.
+HOST_MISFITS_TRIED = 12
 #: A name that no Tick gives to a tool, a method or an argument.
 HOST_NO_SUCH = "no-such-name-2f9d"
 #: What each line, answer, read or update shows about the rules that the session watches over.
@@ -4939,11 +4964,13 @@ class HostCheck:
     def provoked(self, action: Callable[[], object]) -> bool:
         """Whether an action changes the state: each of three times, and never without it.
 
-        A Tick whose state moves by itself at random is taken for one whose state is moved with a
-        probability below 0.4 %, whatever its pace, since the wait without the action is longer.
+        No Tick whose state moves by itself at a steady pace is taken for one whose state is moved:
+        what comes just after one of the waits without the action cannot come just after another,
+        since these differ by more than a wait with it lasts. One that moves at random times is,
+        with a probability below 0.1 %.
         """
-        return all(self.moved(action) and not self.moved(lambda: None, 2 * HOST_SETTLE)
-                   for _ in range(3))
+        return all(self.moved(action) and not self.moved(lambda: None, quiet)
+                   for quiet in HOST_QUIET)
 
 
 def host_reply_shown(reply: HostReply) -> str:
@@ -4955,18 +4982,21 @@ def host_reply_shown(reply: HostReply) -> str:
     return reply.message
 
 
-def host_misfit(tool: dict) -> dict | None:
-    """Arguments that do not fit a tool's schema, or None where every object seems to fit."""
+def host_misfits(tool: dict, args: dict) -> list[dict]:
+    """Arguments that do not fit a tool's schema, each in another way; `args` may fit it."""
     properties = tool["input_schema"].get("properties")
     names = list(properties) if isinstance(properties, dict) else []
-    wrong = [{name: value} for name in names for value in (None, [], "", 0.5)]
-    for args in [*wrong, {HOST_NO_SUCH: True}, {}]:
+    tried = [{**args, HOST_NO_SUCH: True}, {}]
+    tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
+    tried += [{key: value for key, value in args.items() if key != name} for name in names]
+    misfits = []
+    for wrong in tried:
         try:
-            if tam.violations(tool["input_schema"], args, skipped=set()):
-                return args
+            if tam.violations(tool["input_schema"], wrong, skipped=set()) and wrong not in misfits:
+                misfits.append(wrong)
         except tam.SchemaError:
-            return None  # too costly to check: whether anything fits is not known
-    return None
+            return []  # too costly to check: whether anything fits is not known
+    return misfits[:HOST_MISFITS_TRIED]
 
 
 def _probe_start(check: HostCheck) -> None:
@@ -5078,25 +5108,27 @@ def _probe_refusals(check: HostCheck) -> None:
 
 
 def _refuse_stale(check: HostCheck) -> bool:
-    """A call with another revision: of an approved tool, else of a query, else of no tool."""
+    """Calls with another revision: of approved tools and of queries, else of no tool."""
     stale = check.host.descriptor["revision"] + "~stale"
     tools = [(tool, args) for tool, args in check.calls if not _why_unsent(check, tool, args)]
     tools += [(tool["name"], {}) for tool in check.queries()]
-    tool, args = (tools or [(HOST_NO_SUCH, {})])[0]
-    return check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
+    return all(
+        check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
+        for tool, args in tools or [(HOST_NO_SUCH, {})]
+    )
 
 
 def _refuse_unfit(check: HostCheck) -> bool:
-    """A call with arguments that do not fit: of query tools and those the user named."""
-    named = {tool for tool, _ in check.calls}
+    """Calls with arguments that do not fit: of query tools and those the user named."""
+    named = dict(reversed(check.calls))
     allowed = [tool for tool in host_tools(check.descriptor)
                if not tool["mutates"] or tool["name"] in named]
-    misfits = [(tool["name"], host_misfit(tool)) for tool in allowed]
-    misfits = [(name, args) for name, args in misfits if args is not None]
+    misfits = [(tool["name"], args) for tool in allowed
+               for args in host_misfits(tool, named.get(tool["name"], {}))]
     if not misfits:
         check.left("call.args", "no tool with a schema to break; name one with --call")
-    return all([check.refused("call.args", check.send_call(name, args), BAD_ARGUMENTS)
-                for name, args in misfits])
+    return all(check.refused("call.args", check.send_call(name, args), BAD_ARGUMENTS)
+               for name, args in misfits)
 
 
 def _probe_eight(check: HostCheck) -> None:
@@ -5122,11 +5154,14 @@ def _probe_queries(check: HostCheck) -> None:
         call = _call_in_company(check, tool["name"], {}, HOST_SPEED_TRIES)
         _judge_call(check, "call.query", tool["name"], call)
     for tool in check.queries()[:HOST_PURITY_TRIED]:
-        check.subject = "query.pure"
-        name = tool["name"]
-        provoked = check.provoked(lambda: check.answer(check.send_call(name, {})))
-        what = f"{shown(name)} changes the state" if provoked else "no change was seen"
-        check.judge("query.pure", not provoked, what)
+        _judge_pure(check, tool["name"], {})
+
+
+def _judge_pure(check: HostCheck, tool: str, args: dict) -> None:
+    check.subject = "query.pure"
+    provoked = check.provoked(lambda: check.answer(check.send_call(tool, args)))
+    what = f"{shown(tool)} changes the state" if provoked else "no change was seen"
+    check.judge("query.pure", not provoked, what)
 
 
 def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) -> None:
@@ -5197,7 +5232,8 @@ def _probe_calls(check: HostCheck) -> None:
             continue
         still = check.look() == check.look()
         updates, data = check.look()
-        _judge_call(check, "call.approved", tool, _call_in_company(check, tool, args, 1))
+        call = _call_in_company(check, tool, args, 1)
+        _judge_call(check, "call.approved", tool, call)
         if check.look()[1] == data or not still:
             check.left("update.told", "no change of the state could be put down to a call")
             continue
@@ -5206,6 +5242,17 @@ def _probe_calls(check: HostCheck) -> None:
         check.subject = "update.told"
         what = "an update came" if told else "no update came"
         check.judge("update.told", told, f"{tool} changed the state, and {what}")
+        _judge_change(check, call, tool, args)
+
+
+def _judge_change(check: HostCheck, call: HostRequest, tool: str, args: dict) -> None:
+    """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
+    reply = call.reply
+    if reply.kind == "error" and reply.code in NOT_EXECUTED:
+        if not check.moved(lambda: None, HOST_QUIET[-1]):
+            check.broke("call.no-effect", f"{shown(tool)} was refused, and changed the state")
+    elif any(query["name"] == tool for query in check.tools(False)):
+        _judge_pure(check, tool, args)
 
 
 def _probe_resize(check: HostCheck) -> None:
@@ -5671,7 +5718,10 @@ class HostDriver:
         self.say(f"{tam.printable(tool['name'])}: {tam.printable(tool['description'])}\n"
                  f"  with {tam.printable(tam.encode_json(args).decode())}, "
                  f"revision {tam.printable(revision)}")
-        return input("call it? [y/N] ").strip().lower() in ("y", "yes")
+        try:
+            return input("call it? [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:
+            return False
 
     def run(self, lines: Iterator[str]) -> int:
         """Start the Tick, do what the lines say, end it. Returns the exit status."""

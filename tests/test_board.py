@@ -165,6 +165,14 @@ def test_ctrl_c_quits_from_anywhere(overlay: object) -> None:
     assert keys(board, "ctrl-c")[1] == [tam_tick.QUIT]
 
 
+@pytest.mark.parametrize("text", ["全角\u3000空格", "🩷🫨", "a\u00a0b", "👩\u200d💻"])
+def test_what_people_type_is_not_lost(text: str) -> None:
+    board, _ = keys(Board(screen="tasks", project="p"), "a", *text)
+    assert board.overlay.text == text
+    board, _ = keys(Board(screen="tasks", project="p"), "a", tam_tick.PASTE + text)
+    assert board.overlay.text == text
+
+
 def test_a_pasted_text_is_no_command() -> None:
     board = tasks_board([1])
     assert keys(board, "paste:dq\n") == (board, [])

@@ -63,6 +63,20 @@ def test_a_wrong_tick_fails_exactly_its_rule(rule: object, reports: dict) -> Non
     assert row(report, rule.id)["detail"] and row(report, rule.id)["section"] == rule.section
 
 
+@pytest.mark.parametrize("rule", [
+    "call.revision", "call.args", "call.no-effect", "query.pure",
+])
+def test_what_only_one_tool_or_a_named_call_shows_is_seen(rule: str) -> None:
+    report = host.host_check(tick("wrong.py", rule + "+"), [("set", {"text": "x"})], 30.0)
+    assert broken(report) == [rule] and report["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("pace", ["0.1", "0.3", "0.36", "0.6", "0.85"])
+def test_a_state_that_moves_at_a_steady_pace_is_not_put_down_to_the_check(pace: str) -> None:
+    report = host.host_check(tick("wrong.py", "steady", pace), [("set", {"text": "x"})], 30.0)
+    assert broken(report) == [] and report["outcome"] == "ok"
+
+
 def test_a_command_that_does_not_exist() -> None:
     report = host.host_check(["/nowhere/tick"], [], 30.0)
     assert broken(report) == ["start.run"] and report["outcome"] == "init"

@@ -480,16 +480,46 @@ def test_a_schema_too_deep_to_be_looked_through_is_unchecked_and_not_wrong() -> 
     assert session.unchecked == {"set": ["the schema is nested over 200 deep"]}
     assert not session.findings
     assert "cannot be checked" in host.host_unfit(session.descriptor["tools"][0], {})
-    assert host.host_misfit(session.descriptor["tools"][0]) is None
+    assert host.host_misfits(session.descriptor["tools"][0], {}) == []
 
 
 def test_arguments_that_do_not_fit_are_found_where_there_are_any() -> None:
     open_to_all = {"name": "set", "input_schema": {"type": "object"}}
-    assert host.host_misfit(open_to_all) is None
+    assert host.host_misfits(open_to_all, {}) == []
     closed = {"name": "set", "input_schema": {"type": "object", "additionalProperties": False}}
-    assert host.host_unfit(closed, host.host_misfit(closed))
+    assert host.host_misfits(closed, {}) == [{host.HOST_NO_SUCH: True}]
     typed = {"name": "set", "input_schema": {"properties": {"n": {"type": ["null", "array"]}}}}
-    assert host.host_misfit(typed) == {"n": ""}
+    assert host.host_misfits(typed, {}) == [{"n": "1"}, {"n": 0.5}, {"n": ""}]
+    needed = {"name": "set", "input_schema": {"properties": {"n": {"type": "integer"}},
+                                              "required": ["n"]}}
+    assert {"n": "1"} in host.host_misfits(needed, {"n": 1}), "a text of digits is no integer"
+    assert {} in host.host_misfits(needed, {"n": 1})
+
+
+def test_schemas_of_another_draft_are_unchecked_where_they_are_not_valid_in_this_one() -> None:
+    old = "http://json-schema.org/draft-07/schema#"
+    pair = {"$schema": old, "properties": {"p": {"items": [{"type": "string"}]}}}
+    plain = {"$schema": old, "properties": {"n": {"type": "integer"}}}
+    for schema, unchecked in ((pair, {"set": [f"$schema {old}"]}), (plain, {})):
+        session = begun()
+        session.request("tick/describe", {}, 10, 0)
+        tools = tool(input_schema=schema)
+        session.receive(answer(3, DESCRIPTOR | {"revision": "r2", "tools": tools}), 0)
+        assert not session.findings and session.unchecked == unchecked
+        assert not host.host_unfit(session.descriptor["tools"][0], {"p": [1]})
+    assert host.host_unfit({"name": "set", "input_schema": plain}, {"n": "1"})
+    undated = {"properties": {"p": {"items": [{"type": "string"}]}}}
+    problems = host.host_descriptor_problems(
+        DESCRIPTOR | {"tools": tool(input_schema=undated)}, 1 << 19)
+    assert [rule for rule, _ in problems] == ["describe.schemas"]
+
+
+def test_a_recovery_tool_that_does_not_say_whether_it_mutates_breaks_one_rule() -> None:
+    tools = tool()
+    del tools[0]["mutates"]
+    problems = host.host_descriptor_problems(
+        DESCRIPTOR | {"tools": tools, "recover_with": tools[0]["name"]}, 1 << 19)
+    assert [rule for rule, _ in problems] == ["describe.tools"]
 
 
 # Values.

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A Tick that breaks exactly the rule whose id is its argument, and keeps all others.
 
-With "none" it breaks no rule; with "lively" neither, but its state moves by itself; nor with
-"stumbles", when it is sometimes late.
+With "none" it breaks no rule; with "lively" and "steady" neither, but its state moves by itself;
+nor with "stumbles", when it is sometimes late. Some rules it breaks in another way with "+" behind
+their id: where only a call that the user names shows it, or only one of the tools or arguments.
 """
 import json
 import os
@@ -17,7 +18,8 @@ RULE = sys.argv[1]
 EMPTY = {"type": "object", "additionalProperties": False}
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"],
         "additionalProperties": False}
-SET = {"name": "set", "description": "Set the text.", "mutates": True, "input_schema": TEXT}
+SET = {"name": "set", "description": "Set the text.", "mutates": RULE != "query.pure+",
+       "input_schema": TEXT}
 PEEK = {"name": "peek", "description": "Tell the text.", "mutates": False, "input_schema": EMPTY}
 DESCRIPTOR = {
     "protocol": 3, "kind": "example.wrong", "title": "Wrong", "description": "Breaks a rule.",
@@ -126,13 +128,16 @@ def read(params):
 
 def call(params):
     tool, args = params["tool"], params["args"]
-    if params["revision"] != DESCRIPTOR["revision"] and RULE != "call.revision":
+    lax = RULE == "call.revision" or (RULE == "call.revision+" and tool == "peek")
+    if params["revision"] != DESCRIPTOR["revision"] and not lax:
         raise Refusal(-32004, "describe again")
     if tool not in ("set", "peek"):
         if RULE == "call.no-effect":
             change("an effect")
         raise Refusal(-32601 if RULE == "call.tool" else -32602, "no such tool")
     wanted = ["text"] if tool == "set" else []
+    if RULE == "call.args+" and tool == "peek":
+        args = {}
     fits = isinstance(args, dict) and sorted(args) == wanted
     if not (fits and all(isinstance(value, str) for value in args.values())):
         if RULE != "call.args":
@@ -146,6 +151,8 @@ def set_text(args):
     if RULE == "stumbles":
         time.sleep(0.2)
     change(args.get("text", ""), told=RULE != "update.told")
+    if RULE == "call.no-effect+":
+        raise Refusal(-32602, "not today")
     return {"saved": True}
 
 
@@ -235,7 +242,7 @@ def work():
 
 def live():
     while True:
-        time.sleep(random.random() / 5)
+        time.sleep(random.random() / 5 if RULE == "lively" else float(sys.argv[2]))
         change("on its own")
 
 
@@ -248,7 +255,7 @@ def lines():
 
 waiting = queue.Queue()
 threading.Thread(target=work, daemon=True).start()
-if RULE == "lively":
+if RULE in ("lively", "steady"):
     threading.Thread(target=live, daemon=True).start()
 if RULE == "resize.silent":
     signal.signal(signal.SIGWINCH, lambda *_: change("redrawn"))
