@@ -3960,7 +3960,16 @@ def show_current(paper: Paper, data: dict, args: dict) -> None:
 def show_project_added(paper: Paper, data: dict, args: dict) -> None:
     name = data["project"]["name"]
     paper.success(f"Project '{name}' {'restored' if data['restored'] else 'added'} successfully.")
-    paper.info(f"Use `tam project use {name}` to switch to this project.")
+    paper.info(f"Use `tam project use {_shell_word(name)}` to switch to this project.")
+
+
+def _shell_word(text: str) -> str:
+    """Return a name as it can be copied into a shell: quoted, where it is more than a word."""
+    if text.translate({ord(char): None for char in "-._"}).isalnum() and text[0] != "-":
+        return text
+    import shlex
+
+    return shlex.quote(text)
 
 
 def _told(key: str, words: str) -> object:

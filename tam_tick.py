@@ -736,6 +736,15 @@ def _move_project(board: Board, by: int) -> Step:
     return replace(board, chosen_project=board.projects[at % len(board.projects)]["name"]), ()
 
 
+def _leaf_projects(board: Board, by: int) -> Step:
+    """As `_move_project`, but a page does not wrap around."""
+    if not board.projects:
+        return board, ()
+    at = place_of(board.projects, "name", board.chosen_project) + by
+    at = min(max(at, 0), len(board.projects) - 1)
+    return replace(board, chosen_project=board.projects[at]["name"]), ()
+
+
 def _move_task(board: Board, by: int) -> Step:
     tasks = board.columns[board.column]
     if not tasks:
@@ -898,6 +907,8 @@ KEYS: dict[str, dict[str, Callable[[Board], Step]]] = {
     "projects": {
         "up": lambda board: _move_project(board, -1),
         "down": lambda board: _move_project(board, 1),
+        "pgup": _page(_leaf_projects, -1),
+        "pgdn": _page(_leaf_projects, 1),
         "home": lambda board: _move_project(replace(board, chosen_project=None), 0),
         "end": lambda board: _move_project(replace(board, chosen_project=None), -1),
         "enter": _open_project,
@@ -929,6 +940,7 @@ KEYS: dict[str, dict[str, Callable[[Board], Step]]] = {
         "pgup": _page(_scroll, -1),
         "pgdn": _page(_scroll, 1),
         "home": lambda board: (replace(board, top=0), ()),
+        "end": lambda board: (replace(board, top=sys.maxsize), ()),
         "enter": _close_task,
         "esc": _close_task,
         **ON_A_TASK,
@@ -1556,8 +1568,15 @@ def _column_box(board: Board, column: int, width: int, height: int) -> list[Line
         lines, (width, height), style,
         title=[(f" {COLUMNS[column][1]} ", name), (f"{board.totals[column]} ", "dim")],
         above=[(f" ▲ {above} more ", "more")] if above else [],
-        below=[(f" ▼ {below} more ", "more")] if below else [],
+        below=[(_more_below(board, column, below), "more")] if below else [],
     )
+
+
+def _more_below(board: Board, column: int, below: int) -> str:
+    """Return the sign for more tasks; at the last one that can be reached, how to find the rest."""
+    if below == board.totals[column] - len(board.columns[column]):
+        return f" {below} more: search / "
+    return f" ▼ {below} more "
 
 
 def one_column(board: Board, width: int, height: int) -> list[Line]:

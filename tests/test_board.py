@@ -165,6 +165,24 @@ def test_ctrl_c_quits_from_anywhere(overlay: object) -> None:
     assert keys(board, "ctrl-c")[1] == [tam_tick.QUIT]
 
 
+def test_a_page_of_projects_does_not_wrap_around() -> None:
+    projects = tuple({"name": f"p{number}"} for number in range(30))
+    board = Board(screen="projects", projects=projects, chosen_project="p3", page=11)
+    for key, wanted in (("pgup", "p0"), ("pgdn", "p10"), ("pgdn", "p20"), ("pgdn", "p29")):
+        board, _ = press(board, key)
+        assert board.chosen_project == wanted
+    assert press(Board(screen="projects"), "pgdn") == (Board(screen="projects"), ())
+
+
+def test_end_shows_the_end_of_a_detail() -> None:
+    long = {**task(1), "description": "\n".join(f"line {number}" for number in range(60))}
+    board = keys(Board(screen="task", project="p", task_id=1, task=long), "end")[0]
+    board = tam_tick.within(board, 80, 24)
+    assert any("line 59" in "".join(text for text, _ in line)
+               for line in tam_tick.render(board, 80, 24).lines)
+    assert keys(board, "up")[0].top == board.top - 1
+
+
 @pytest.mark.parametrize("text", ["全角\u3000空格", "🩷🫨", "a\u00a0b", "👩\u200d💻"])
 def test_what_people_type_is_not_lost(text: str) -> None:
     board, _ = keys(Board(screen="tasks", project="p"), "a", *text)

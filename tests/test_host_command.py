@@ -172,6 +172,14 @@ def test_a_person_is_asked_before_a_call_that_mutates() -> None:
     assert text.count('"method":"tick/call"') == 2 and '"amount":5},"rev' not in text
 
 
+def test_the_end_of_input_at_the_question_is_a_no() -> None:
+    status, text = converse([
+        ("tick> ", 'call increment {"amount": 5}\n'), ("call it? [y/N] ", "\x04"),
+        ("not approved", ""), ("tick> ", "quit\n"),
+    ], *tick("counter.py"))
+    assert status == 1 and "EOFError" not in text
+
+
 def test_a_person_sees_the_beginning_of_a_long_line(tmp_path: object) -> None:
     program = tmp_path / "tick.py"
     source = (ROOT / "tests" / "ticks" / "note.py").read_text()

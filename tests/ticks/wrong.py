@@ -136,8 +136,8 @@ def call(params):
             change("an effect")
         raise Refusal(-32601 if RULE == "call.tool" else -32602, "no such tool")
     wanted = ["text"] if tool == "set" else []
-    if RULE == "call.args+" and tool == "peek":
-        args = {}
+    if RULE == "call.args+" and isinstance(args, dict) and "text" in args:
+        args = {"text": args["text"]}
     fits = isinstance(args, dict) and sorted(args) == wanted
     if not (fits and all(isinstance(value, str) for value in args.values())):
         if RULE != "call.args":
