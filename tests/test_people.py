@@ -78,7 +78,7 @@ def test_the_words_of_the_project_commands() -> None:
     for name, word in (("网站-2.0", "网站-2.0"), ("two words", "'two words'"), ("-x;y", "'-x;y'")):
         assert seen("project", "add", "--", name)[1] == (
             f"INFO Use `tam project use {word}` to switch to this project.")
-        tam.Tam().call("project.del", {"name": name})
+        run("project", "del", "--", name)
     assert seen("project", "use", "website") == ["SUCCESS Project 'website' switched successfully."]
     assert seen("project", "current") == ["INFO Current project: website"]
     assert seen("project", "edit", "website", "site") == [
