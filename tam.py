@@ -63,6 +63,7 @@ try:
     import re
     import sqlite3
     import time
+    from collections.abc import Iterator
 except KeyboardInterrupt:  # Ctrl-C while the interpreter still loads: the same end as later
     raise SystemExit(130) from None
 
@@ -202,1138 +203,250 @@ class BadJSON(Invalid):
 
 
 # ---- schema validator ----------------------------------------------------------------------------
-# JSON Schema: a subset of draft 2020-12.
+# JSON Schema, draft 2020-12: the words that tam's own arguments need. tam_tick.py has those that
+# only strangers' schemas need, as further rows for the same table, and the check of a schema.
 #
-# A rule is `_rule_…(run, word, schema, value, at)`: it reports what it finds, and hands the run
-# the schemas that are to be applied to the value or to its parts. `at` is () for the top, else
-# (the at of what holds it, key or index), so that a pointer costs nothing until it is needed.
-#
-# Schemas and values may come from strangers. So all work is counted in steps, no recursion
-# follows a $ref or a value down, and no pattern reaches Python's `re`, whose backtracking can
-# take exponential time: `_regex_search` takes no way through a pattern twice.
+# A rule is `_…(check, word, schema, value, at)` and yields what is wrong as (at, what must be so,
+# the value there). `at` is () for the top, else (the at of what holds it, key or index), so that a
+# pointer costs nothing until it is needed.
 
-#: What one check may cost. A step takes 0.2 to 0.5 microseconds: the limit is about a second.
+#: What one check may cost. A step takes about half a microsecond: the limit is about a second.
 SCHEMA_STEPS = 2_000_000
-#: How deep schemas may apply within one another: MAX_DEPTH levels of a value, and on each of
-#: them five schemas that lead to the next one ($ref, allOf, …).
-SCHEMA_DEPTH = 5 * MAX_DEPTH
-#: How big a pattern may be, in characters and in the states that it becomes: "a{9000}" is big.
-REGEX_STATES = 10_000
-#: How deep the groups of a pattern may be nested: each level is five frames of recursion.
-REGEX_DEPTH = 40
-#: How many patterns are kept ready for the next value.
-REGEX_KEPT = 100
+#: How deep schemas may apply within one another: each level is up to four frames of recursion, and
+#: the interpreter has a thousand for the whole program.
+SCHEMA_DEPTH = 200
+
+#: The names that `type` has for a Python type; a float without a fraction is an integer too.
+TYPE_NAMES = {
+    type(None): ("null",), bool: ("boolean",), int: ("integer", "number"), float: ("number",),
+    str: ("string",), list: ("array",), dict: ("object",),
+}
+TYPE_PHRASES = {
+    "null": "null", "boolean": "true or false", "integer": "an integer", "number": "a number",
+    "string": "a string", "array": "a list", "object": "an object",
+}
+_UNITS = {str: ("character",), list: ("item",), dict: ("property", "properties")}
 
 
-def check_schema(schema: object, *, steps: int = SCHEMA_STEPS) -> None:
-    """Raise SchemaError, with the `pointer` to the place, unless `schema` can be used.
+class SchemaCheck:
+    """One evaluation of a schema, and what it may still cost: `steps` in all."""
 
-    Refused are a keyword whose own value has a wrong shape, at any depth and in annotations too;
-    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong.
-    Refused as `unsupported`, if nothing is wrong beside it, are a pattern that uses what is not
-    supported, a `$ref` to another document or to an anchor, nesting beyond MAX_DEPTH, and more
-    work than `steps`. Words outside the subset pass: `unchecked_words` names them.
-    """
-    run = _SchemaRun(schema, steps)
-    places = _schema_places(run)
-    for place, at in places.values():
-        _check_place(run, place, at)
-    _check_circles(run, places)
-    if run.unsupported is not None:
-        raise run.unsupported
-
-
-def violations(
-    schema: object, value: object, *, steps: int = SCHEMA_STEPS, enough: float = math.inf,
-    skipped: set[str] | None = None,
-) -> list[tuple[str, str]]:
-    """Return all that is wrong with `value`, as (JSON Pointer, sentence): [] where it fits.
-
-    `value` is as json.loads makes it, and `schema` has passed check_schema. A sentence says what
-    must be so and, in short, what was found; lone surrogates appear as escapes. The check ends
-    when `enough` is found, before what stands later in the schema. SchemaError is raised where
-    the check takes more than `steps` or goes too deep, where the value is none that JSON has, and
-    where a schema that was never checked turns out to be wrong. A keyword that needs what is not
-    supported is a SchemaError too; with a set as `skipped` it is left unchecked and put in there.
-    """
-    if schema is True or schema == {}:
-        return []
-    run = _SchemaRun(schema, steps)
-    run.enough, run.skipped = enough, skipped
-    run.pending.append((schema, value, ()))
-    try:
-        run.drain()
-        return [(run.pointer(at), f"{must}; found {_schema_shown(part)}")
-                for at, must, part in run.found]
-    except RecursionError:
-        raise SchemaError("the schema and the value are nested too deep to be checked") from None
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        check_schema(schema)  # raises the better error where the schema is the reason
-        raise
-
-
-def unchecked_words(schema: object) -> list[str]:
-    """Return the keywords in `schema` that may have a say but are not checked, sorted.
-
-    That is every word that is neither in the subset nor an annotation of 2020-12 nor begins
-    with "x-", `$id` below the top, where it changes what a `$ref` means, and `pattern`,
-    `patternProperties` or `$ref` where what they hold is not supported.
-    """
-    run = _SchemaRun(schema, SCHEMA_STEPS)
-    return sorted({
-        str(word) for place, at in _schema_places(run).values() if type(place) is dict
-        for word in place if _is_unchecked(run, str(word), place[word], top=not at)
-    })
-
-
-def _is_unchecked(run: _SchemaRun, word: str, held: object, top: bool) -> bool:
-    if word not in _SCHEMA_KNOWN:
-        return not word.startswith("x-") and not (top and word == "$id")
-    try:
-        shape, _ = _SHAPES[word]
-        if shape(held):
-            _check_use(run, word, held)
-    except SchemaError as error:
-        return "unsupported" in error.details
-    return False
-
-
-# ---- the run: what is still to be applied, what was found, what it may still cost
-
-
-class _SchemaRun:
-    """One evaluation. What is pending is applied level by level, so that depth is counted."""
-
-    __slots__ = ("root", "limit", "left", "depth", "pending", "found", "enough", "targets",
-                 "skipped", "unsupported")
-
-    def __init__(self, root: object, steps: int) -> None:
+    def __init__(self, root: object, steps: int = SCHEMA_STEPS) -> None:
         self.root = root
+        self.keywords = KEYWORDS
         self.limit = self.left = steps
         self.depth = 0
-        self.pending: list[tuple] = []
-        self.found: list[tuple] = []
-        self.enough = math.inf
-        self.targets: dict[str, object] = {}
-        self.skipped: set[str] | None = None
-        self.unsupported: SchemaError | None = None
+
+    def sentences(self, value: object) -> Iterator[tuple[str, str]]:
+        """Yield all that is wrong with a value, as (JSON Pointer, sentence); nothing if it fits.
+
+        A sentence says what must be so and, in short, what was found; lone surrogates appear as
+        escapes. SchemaError where the check takes too many steps or goes too deep, and where the
+        value is none that JSON has. The schema must be a right one, as tam's own are.
+        """
+        try:
+            for at, must, part in self.violations(self.root, value, ()):
+                self.spend(4)
+                yield self.pointer(at), f"{must}; found {shown_value(part)}"
+        except RecursionError:
+            text = "the schema and the value are nested too deep to be checked"
+            raise SchemaError(text, unsupported=True) from None
+
+    def violations(self, schema: object, value: object, at: tuple) -> Iterator[tuple]:
+        """Yield what a part of the schema finds wrong with a part of the value."""
+        if type(value) not in TYPE_NAMES or type(value) is float and not math.isfinite(value):
+            text = f"{shown_value(value)} is no JSON value"
+            raise SchemaError(text, pointer=self.pointer(at))
+        if schema is False:
+            yield at, "must be left out", value
+        if type(schema) is bool:
+            return
+        self.spend(8 + len(schema))
+        self.depth += 1
+        if self.depth > SCHEMA_DEPTH:
+            raise SchemaError(f"schemas apply within one another over {SCHEMA_DEPTH} deep")
+        try:
+            for word in schema:
+                yield from self.of_keyword(word, schema, value, at)
+        finally:
+            self.depth -= 1
+
+    def of_keyword(self, word: str, schema: dict, value: object, at: tuple) -> Iterator[tuple]:
+        """Yield what one word of a schema finds wrong."""
+        kinds, rule = self.keywords.get(word, ((), None))
+        if type(value) in kinds:
+            yield from rule(self, word, schema, value, at)
 
     def spend(self, steps: int) -> None:
+        """Take steps off the budget; SchemaError when it is used up."""
         self.left -= steps
         if self.left < 0:
             text = f"the check takes more than {self.limit:,} steps"
             raise SchemaError(text, steps=self.limit, unsupported=True)
 
-    def report(self, at: tuple, must: str, value: object) -> None:
-        self.spend(4)
-        self.found.append((at, must, value))
-
     def pointer(self, at: tuple, base: tuple = ()) -> str:
-        pointer = _schema_pointer(at, base)
+        """Return `at` as a JSON Pointer, relative to `base`."""
+        tokens = []
+        while at and at is not base:
+            at, token = at
+            tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
+        pointer = _escaped("".join(reversed(tokens)))
         self.spend(len(pointer) >> 4)
         return pointer
 
-    def drain(self) -> None:
-        """Apply what is pending, and what that brings, until nothing is left or enough found."""
-        while self.pending:
-            self.depth += 1
-            if self.depth > SCHEMA_DEPTH:
-                raise SchemaError(f"schemas apply within one another over {SCHEMA_DEPTH:,} deep")
-            level, self.pending = self.pending, []
-            for schema, value, at in level:
-                self.apply(schema, value, at)
-                if len(self.found) >= self.enough:
-                    return
+    def search(self, pattern: str, text: str) -> bool:
+        """Say whether a pattern matches anywhere in a text. tam's own are plain enough for `re`."""
+        return re.search(pattern, text) is not None
 
-    def apply(self, schema: object, value: object, at: tuple) -> None:
-        if schema is True:
-            return
-        if schema is False:
-            return self.report(at, "must be left out", value)
-        rules = _RULES.get(type(value))
-        if rules is None:
-            raise SchemaError(f"{_schema_shown(value)} is no JSON value", pointer=self.pointer(at))
-        self.spend(1 + len(schema))
-        for word in schema.keys():
-            rule = rules.get(word)
-            if rule is not None:
-                try:
-                    rule(self, word, schema, value, at)
-                except SchemaError as error:
-                    self.skip(word, error)
-                if len(self.found) >= self.enough:
-                    return
-
-    def skip(self, word: str, error: SchemaError) -> None:
-        """Leave a keyword unchecked that needs what is not supported, if that was asked for."""
-        if self.skipped is None or self.left < 0 or "unsupported" not in error.details:
-            raise error
-        self.spend(10)
-        self.skipped.add(word)
-
-    def failures(self, schema: object, value: object, at: tuple) -> list[tuple]:
-        """What is wrong in the first place where something is: [] where the value fits.
-
-        Nothing is skipped in here: "not" would take what was not looked at for what fits. So a
-        keyword that cannot tell is skipped as a whole, by the one that asks.
-        """
-        outside = self.pending, self.found, self.enough, self.depth, self.skipped
-        self.pending, self.found, self.enough, self.skipped = [(schema, value, at)], [], 1, None
-        try:
-            self.drain()
-            return self.found
-        finally:
-            self.pending, self.found, self.enough, self.depth, self.skipped = outside
-
-    def target(self, ref: object) -> object:
-        """The schema that a `$ref` means."""
-        if ref not in self.targets:
-            target = _schema_resolve(self.root, ref)
-            if type(target) not in (dict, bool):
-                elsewhere = {} if _schema_tokens(ref) is not None else {"unsupported": True}
-                raise SchemaError(f"$ref {_schema_shown(ref)} leads to no schema in this document",
-                                  **elsewhere)
-            self.targets[ref] = target
-        return self.targets[ref]
+    def same(self, one: object, other: object) -> bool:
+        """Say whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
+        kind = type(one)
+        if kind in (list, dict):
+            if kind is not type(other) or len(one) != len(other):
+                return False
+            self.spend(len(one))
+            if kind is list:
+                return all(self.same(item, twin) for item, twin in zip(one, other))
+            return all(name in other and self.same(one[name], other[name]) for name in one)
+        if kind is str:
+            self.spend(len(one) >> 8)
+        return one == other and (kind is bool) is (type(other) is bool)
 
 
-def _schema_pointer(at: tuple, base: tuple = ()) -> str:
-    """`at` as a JSON Pointer, relative to `base`."""
-    tokens = []
-    while at and at is not base:
-        at, token = at
-        tokens.append("/" + str(token).replace("~", "~0").replace("/", "~1"))
-    return _schema_clean("".join(reversed(tokens)))
-
-
-def _schema_tokens(ref: object) -> list[str] | None:
-    """The tokens of a `$ref` that is "#" or "#/…", decoded; None for every other."""
-    if type(ref) is not str or ref != "#" and not ref.startswith("#/"):
-        return None
-    encoded = re.split(b"%([0-9A-Fa-f]{2})", ref[1:].encode("utf-8", "surrogatepass"))
-    encoded[1::2] = [bytes.fromhex(digits.decode()) for digits in encoded[1::2]]
-    tokens = b"".join(encoded).decode("utf-8", "replace").split("/")[1:]
-    return [token.replace("~1", "/").replace("~0", "~") for token in tokens]
-
-
-def _schema_resolve(root: object, ref: object) -> object:
-    """What a `$ref` leads to in the document; None if to nothing."""
-    tokens = _schema_tokens(ref)
-    node = None if tokens is None else root
-    for token in tokens or ():
-        if type(node) is dict:
-            node = node.get(token)
-        elif type(node) is list and re.fullmatch("0|[1-9][0-9]{0,8}", token):
-            node = node[int(token)] if int(token) < len(node) else None
-        else:
-            return None
-    return node
-
-
-def _schema_key(run: _SchemaRun, value: object) -> object:
-    """A key that is the same for JSON values that are `_schema_same`.
-
-    Numbers become text because their own hashes are known: a stranger could make them collide.
-    """
-    kind = type(value)
-    if kind is str:
-        if len(value) > 255:
-            run.spend(len(value) >> 8)
-        return value
-    if kind is int or kind is float and value.is_integer():
-        return int, hex(int(value))
-    if kind is float:
-        return float, repr(value)
-    if kind is list:
-        run.spend(len(value))
-        return (list, *[_schema_key(run, item) for item in value])
-    if kind is dict:
-        run.spend(len(value))
-        return dict, frozenset([(name, _schema_key(run, item)) for name, item in value.items()])
-    if kind not in _SCHEMA_TYPES:
-        raise SchemaError(f"{_schema_shown(value)} is no JSON value")
-    return kind, value
-
-
-def _schema_same(run: _SchemaRun, one: object, other: object) -> bool:
-    """Whether two JSON values are equal: 1 and 1.0 are, 1 and true are not."""
-    kind = type(one)
-    if kind in (list, dict):
-        if kind is not type(other) or len(one) != len(other):
-            return False
-        run.spend(len(one))
-        if kind is list:
-            return all(_schema_same(run, item, twin) for item, twin in zip(one, other))
-        return all(name in other and _schema_same(run, one[name], other[name]) for name in one)
-    if kind is str:
-        run.spend(len(one) >> 8)
-    return one == other and (kind is bool) is (type(other) is bool)
-
-
-def _schema_decimal(number: int | float) -> tuple[int, int]:
-    """The number in its shortest decimal form: (digits, power of ten)."""
-    if type(number) is int:
-        return number, 0
-    digits, _, power = repr(number).partition("e")
-    whole, _, fraction = digits.partition(".")
-    return int(whole + fraction), int(power or 0) - len(fraction)
-
-
-# ---- sentences
-
-
-def _schema_clean(text: str) -> str:
-    """The text with lone surrogates as escapes, so that it can be sent on."""
+def _escaped(text: str) -> str:
+    """Return the text with lone surrogates as escapes, so that it can be sent on."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _schema_shown(value: object, depth: int = 2) -> str:
-    """The value for a sentence: as JSON, cut short wherever it is long or deep."""
+def shown_value(value: object, depth: int = 2) -> str:
+    """Return a value for a sentence: as JSON, cut short wherever it is long or deep."""
     kind = type(value)
     if kind is str:
-        quoted = _schema_clean(json.dumps(value[:60], ensure_ascii=False))
+        quoted = _escaped(json.dumps(value[:60], ensure_ascii=False))
         return quoted if len(value) <= 60 else f'{quoted[:-1]}…" ({len(value):,} characters)'
     if kind is int and value.bit_length() > 100:
         return f"an integer of about {int(value.bit_length() * math.log10(2)) + 1:,} digits"
     if kind not in (list, dict):
-        return json.dumps(value) if kind in _SCHEMA_TYPES else f"a Python {kind.__name__}"
+        return json.dumps(value) if kind in TYPE_NAMES else f"a Python {kind.__name__}"
     if depth == 0:
         return "…"
-    parts = [_schema_shown(item, depth - 1) for item, _ in zip(value, range(5))]
+    parts = [shown_value(item, depth - 1) for item, _ in zip(value, range(5))]
     if kind is dict:
-        held = [_schema_shown(value[name], depth - 1) for name, _ in zip(value, range(5))]
+        held = [shown_value(value[name], depth - 1) for name, _ in zip(value, range(5))]
         parts = [f"{name}: {item}" for name, item in zip(parts, held)]
     if len(value) > 5:
         parts.append(f"… {len(value):,} in all")
     return f"{{{', '.join(parts)}}}" if kind is dict else f"[{', '.join(parts)}]"
 
 
-def _schema_counted(count: int | float, one: str, many: str = "") -> str:
-    number = f"{int(count):,}" if count < 10**15 else _schema_shown(count)
+def counted(count: int | float, one: str, many: str = "") -> str:
+    """Return a count with its noun: "1 item", "2 items"."""
+    number = f"{int(count):,}" if count < 10**15 else shown_value(count)
     return f"{number} {one if count == 1 else many or one + 's'}"
 
 
-def _schema_listed(values: list | dict) -> str:
-    """The first twenty of them for a sentence."""
-    shown = [_schema_shown(value) for value, _ in zip(values, range(20))]
+def listed(values: list | dict) -> str:
+    """Return the first twenty values for a sentence."""
+    shown = [shown_value(value) for value, _ in zip(values, range(20))]
     return ", ".join(shown) + (", …" if len(values) > 20 else "")
 
 
-# ---- rules for every value
+# -- the rules --
 
 
-def _rule_ref(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    run.pending.append((run.target(schema[word]), value, at))
-
-
-def _rule_type(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    wanted, names = schema[word], _SCHEMA_TYPES[type(value)]
-    if wanted in names:
-        return
+def _type(check: SchemaCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    wanted, names = schema[word], TYPE_NAMES[type(value)]
     allowed = [wanted] if type(wanted) is str else wanted
     if type(value) is float and value.is_integer():
         names = "integer", "number"
     if not any(name in names for name in allowed):
-        run.report(at, "must be " + " or ".join(map(_SCHEMA_PHRASES.get, allowed)), value)
+        yield at, "must be " + " or ".join(map(TYPE_PHRASES.get, allowed)), value
 
 
-def _rule_among(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    """enum and const."""
+def _enum(check: SchemaCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    """Enum, and const with its one value."""
     allowed = schema[word] if word == "enum" else [schema[word]]
-    run.spend(len(allowed))
-    if not any(_schema_same(run, one, value) for one in allowed):
+    check.spend(len(allowed))
+    if not any(check.same(one, value) for one in allowed):
         choice = "one of " if len(allowed) > 1 else ""
-        run.report(at, f"must be {choice}{_schema_listed(allowed) or 'left out'}", value)
+        yield at, f"must be {choice}{listed(allowed) or 'left out'}", value
 
 
-def _rule_all_of(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    run.spend(len(schema[word]))
-    run.pending += [(part, value, at) for part in schema[word]]
+def _minimum(check: SchemaCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    if value < schema[word]:
+        yield at, f"must be at least {shown_value(schema[word])}", value
 
 
-def _rule_forms(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    """anyOf and oneOf."""
-    fitting, reasons = [], []
-    for number, form in enumerate(schema[word], 1):
-        failures = run.failures(form, value, at)
-        if failures and len(reasons) < 4:
-            reasons.append(f"({number}) {_schema_reason(run, *failures[0], at)}")
-        elif not failures and word == "anyOf":
-            return
-        elif not failures:
-            fitting.append(number)
-    if len(fitting) != 1:
-        exactly = "exactly " if word == "oneOf" else ""
-        forms = _schema_counted(len(schema[word]), "form")
-        fits = f"several: {_schema_listed(fitting)}" if fitting else f"none: {', '.join(reasons)}"
-        run.report(at, f"must fit {exactly}one of {forms}, but fits {fits}", value)
+def _maximum(check: SchemaCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    if value > schema[word]:
+        yield at, f"must be at most {shown_value(schema[word])}", value
 
 
-def _schema_reason(run: _SchemaRun, at: tuple, must: str, value: object, base: tuple) -> str:
-    """One failure as a part of a sentence about the value at `base`."""
-    if at is base:
-        return must[:200]
-    return f"{run.pointer(at, base)[:100]} {must[:200]} (found {_schema_shown(value)})"
-
-
-def _rule_not(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    if not run.failures(schema[word], value, at):
-        run.report(at, 'must be other than what "not" describes', value)
-
-
-def _rule_if(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
-    branch = "else" if run.failures(schema[word], value, at) else "then"
-    if branch in schema:
-        run.pending.append((schema[branch], value, at))
-
-
-# ---- rules for numbers and strings, and for the size of things
-
-
-def _rule_bound(run: _SchemaRun, word: str, schema: dict, value: int | float, at: tuple) -> None:
-    bound = schema[word]
-    within, phrase = {
-        "minimum": (value >= bound, "at least"),
-        "maximum": (value <= bound, "at most"),
-        "exclusiveMinimum": (value > bound, "greater than"),
-        "exclusiveMaximum": (value < bound, "less than"),
-    }[word]
-    if not within:
-        run.report(at, f"must be {phrase} {_schema_shown(bound)}", value)
-
-
-def _rule_multiple(run: _SchemaRun, word: str, schema: dict, value: int | float, at: tuple) -> None:
-    """In decimal, as people read numbers: 0.0075 is a multiple of 0.0001."""
-    if type(value) is float and not math.isfinite(value):
-        raise SchemaError(f"{value} is no JSON value", pointer=run.pointer(at))
-    (top, high), (bottom, low) = _schema_decimal(value), _schema_decimal(schema[word])
-    top, bottom = top * 10 ** max(high - low, 0), bottom * 10 ** max(low - high, 0)
-    run.spend(top.bit_length() * bottom.bit_length() >> 18)
-    if top % bottom:
-        run.report(at, f"must be a multiple of {_schema_shown(schema[word])}", value)
-
-
-def _rule_size(run: _SchemaRun, word: str, schema: dict, value: object, at: tuple) -> None:
+def _size(check: SchemaCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
     size, bound, least = len(value), schema[word], word.startswith("min")
     if size < bound if least else size > bound:
-        counted = _schema_counted(bound, *_SCHEMA_UNITS[type(value)])
-        at_least = "at least" if least else "at most"
-        run.report(at, f"must have {at_least} {counted}, not {size:,}", value)
+        wanted = counted(bound, *_UNITS[type(value)])
+        yield at, f"must have at {'least' if least else 'most'} {wanted}, not {size:,}", value
 
 
-def _rule_pattern(run: _SchemaRun, word: str, schema: dict, value: str, at: tuple) -> None:
-    if not _regex_search(run, schema[word], value):
-        run.report(at, f"must match the pattern {_schema_shown(schema[word])}", value)
+def _pattern(check: SchemaCheck, word: str, schema: dict, value: str, at: tuple) -> Iterator:
+    if not check.search(schema[word], value):
+        yield at, f"must match the pattern {shown_value(schema[word])}", value
 
 
-# ---- rules for arrays
+def _items(check: SchemaCheck, word: str, schema: dict, value: list, at: tuple) -> Iterator:
+    check.spend(len(value))
+    for index in range(len(schema.get("prefixItems", ())), len(value)):
+        yield from check.violations(schema[word], value[index], (at, index))
 
 
-def _rule_prefix(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
-    run.spend(len(value))
-    pairs = enumerate(zip(schema[word], value))
-    run.pending += [(part, item, (at, index)) for index, (part, item) in pairs]
+def _properties(check: SchemaCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
+    check.spend(len(value))
+    for name in value:
+        if name in schema[word]:
+            yield from check.violations(schema[word][name], value[name], (at, name))
 
 
-def _rule_items(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
-    part, start = schema[word], len(schema.get("prefixItems", ()))
-    run.spend(len(value))
-    run.pending += [(part, value[index], (at, index)) for index in range(start, len(value))]
-
-
-def _rule_contains(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
-    part, least, most = schema[word], schema.get("minContains", 1), schema.get("maxContains")
-    run.spend(len(value))
-    pairs = enumerate(value)
-    count = sum(not run.failures(part, item, (at, index)) for index, item in pairs)
-    if count < least or most is not None and count > most:
-        bound = ("least ", least) if count < least else ("most ", most)
-        wanted = bound[0] + _schema_counted(bound[1], "item")
-        run.report(at, f'must have at {wanted} that "contains" describes, not {count:,}', value)
-
-
-def _rule_unique(run: _SchemaRun, word: str, schema: dict, value: list, at: tuple) -> None:
-    seen: dict[object, int] = {}
-    run.spend(len(value))
-    for index, item in enumerate(value if schema[word] else ()):
-        first = seen.setdefault(_schema_key(run, item), index)
-        if first != index:
-            run.report((at, index), f"must differ from the other items, as from item {first}", item)
-
-
-# ---- rules for objects
-
-
-def _rule_properties(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
-    parts = schema[word]
-    run.spend(len(value))
-    run.pending += [(parts[name], value[name], (at, name)) for name in value if name in parts]
-
-
-def _rule_patterns(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
-    for pattern, part in schema[word].items():
-        for name in value:
-            if _regex_search(run, pattern, name):
-                run.pending.append((part, value[name], (at, name)))
-
-
-def _rule_additional(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
+def _additional(check: SchemaCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
     part, known = schema[word], schema.get("properties", {})
     patterns = schema.get("patternProperties", {})
-    run.spend(len(value))
+    check.spend(len(value))
     for name in value:
-        if name in known or any(_regex_search(run, pattern, name) for pattern in patterns):
+        if name in known or any(check.search(pattern, name) for pattern in patterns):
             continue
         if part is False:
-            matching = f"those that match {_schema_listed(patterns)}" if patterns else ""
-            allowed = " and ".join(filter(None, (_schema_listed(known), matching))) or "none"
-            run.report((at, name), f"must be left out: the names allowed here are {allowed}",
-                       value[name])
+            matching = f"those that match {listed(patterns)}" if patterns else ""
+            allowed = " and ".join(filter(None, (listed(known), matching))) or "none"
+            must = f"must be left out: the names allowed here are {allowed}"
+            yield (at, name), must, value[name]
         else:
-            run.pending.append((part, value[name], (at, name)))
+            yield from check.violations(part, value[name], (at, name))
 
 
-def _rule_names(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
-    run.spend(len(value))
-    for name in value:
-        failures = run.failures(schema[word], name, ())
-        if failures:
-            run.report((at, name), f"must have another name: the name {failures[0][1]}", name)
-
-
-def _rule_required(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
-    run.spend(len(schema[word]))
+def _required(check: SchemaCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
+    check.spend(len(schema[word]))
     for name in schema[word]:
         if name not in value:
-            run.report(at, f"must have the property {_schema_shown(name)}", value)
+            yield at, f"must have the property {shown_value(name)}", value
 
 
-def _rule_dependent(run: _SchemaRun, word: str, schema: dict, value: dict, at: tuple) -> None:
-    run.spend(len(schema[word]))
-    for name, needed in schema[word].items():
-        run.spend(len(needed))
-        for other in needed if name in value else ():
-            if other not in value:
-                both = f"{_schema_shown(other)} because it has {_schema_shown(name)}"
-                run.report(at, f"must have the property {both}", value)
-
-
-_RULES_FOR_ALL = {
-    "$ref": _rule_ref,
-    "type": _rule_type,
-    "enum": _rule_among,
-    "const": _rule_among,
-    "allOf": _rule_all_of,
-    "anyOf": _rule_forms,
-    "oneOf": _rule_forms,
-    "not": _rule_not,
-    "if": _rule_if,
+#: Each word that is checked: the Python types of the values that it has a say about, and its rule.
+ANY, NUMBERS = tuple(TYPE_NAMES), (int, float)
+KEYWORDS = {
+    "type": (ANY, _type),
+    "enum": (ANY, _enum),
+    "minimum": (NUMBERS, _minimum),
+    "maximum": (NUMBERS, _maximum),
+    "minLength": ((str,), _size),
+    "maxLength": ((str,), _size),
+    "pattern": ((str,), _pattern),
+    "minItems": ((list,), _size),
+    "maxItems": ((list,), _size),
+    "items": ((list,), _items),
+    "properties": ((dict,), _properties),
+    "required": ((dict,), _required),
+    "additionalProperties": ((dict,), _additional),
 }
-_RULES_FOR_NUMBERS = _RULES_FOR_ALL | {
-    "minimum": _rule_bound,
-    "maximum": _rule_bound,
-    "exclusiveMinimum": _rule_bound,
-    "exclusiveMaximum": _rule_bound,
-    "multipleOf": _rule_multiple,
-}
-#: The value's type -> keyword -> rule; a keyword has no say about values of other types.
-_RULES = {
-    type(None): _RULES_FOR_ALL,
-    bool: _RULES_FOR_ALL,
-    int: _RULES_FOR_NUMBERS,
-    float: _RULES_FOR_NUMBERS,
-    str: _RULES_FOR_ALL | {
-        "minLength": _rule_size,
-        "maxLength": _rule_size,
-        "pattern": _rule_pattern,
-    },
-    list: _RULES_FOR_ALL | {
-        "prefixItems": _rule_prefix,
-        "items": _rule_items,
-        "contains": _rule_contains,
-        "minItems": _rule_size,
-        "maxItems": _rule_size,
-        "uniqueItems": _rule_unique,
-    },
-    dict: _RULES_FOR_ALL | {
-        "properties": _rule_properties,
-        "patternProperties": _rule_patterns,
-        "additionalProperties": _rule_additional,
-        "propertyNames": _rule_names,
-        "required": _rule_required,
-        "dependentRequired": _rule_dependent,
-        "minProperties": _rule_size,
-        "maxProperties": _rule_size,
-    },
-}
-#: The names that `type` has for it; a float without a fraction is an integer too.
-_SCHEMA_TYPES = {
-    type(None): ("null",), bool: ("boolean",), int: ("integer", "number"), float: ("number",),
-    str: ("string",), list: ("array",), dict: ("object",),
-}
-_SCHEMA_PHRASES = {
-    "null": "null", "boolean": "true or false", "integer": "an integer", "number": "a number",
-    "string": "a string", "array": "a list", "object": "an object",
-}
-_SCHEMA_UNITS = {str: ("character",), list: ("item",), dict: ("property", "properties")}
-
-
-# ---- the check of a schema: its places, the shape of each keyword's value, circles
-
-
-def _schema_places(run: _SchemaRun) -> dict[int, tuple[object, tuple]]:
-    """Every place where a schema stands or a `$ref` leads: its identity -> (schema, at)."""
-    places: dict[int, tuple[object, tuple]] = {}
-    level: list[tuple[object, tuple]] = [(run.root, ())]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > MAX_DEPTH:
-            text = f"the schema is nested over {MAX_DEPTH} deep"
-            raise SchemaError(text, pointer="", unsupported=True)
-        below: list[tuple[object, tuple]] = []
-        for schema, at in level:
-            if id(schema) not in places:
-                places[id(schema)] = schema, at
-                below += _schema_below(run, schema, at)
-        level = below
-    return places
-
-
-def _schema_below(run: _SchemaRun, schema: object, at: tuple) -> list[tuple[object, tuple]]:
-    below: list[tuple[object, tuple]] = []
-    for word, held in schema.items() if type(schema) is dict else ():
-        if word in _SCHEMA_HOLDS_ONE:
-            below.append((held, (at, word)))
-        elif word in _SCHEMA_HOLDS_LIST and type(held) is list:
-            below += [(part, ((at, word), index)) for index, part in enumerate(held)]
-        elif word in _SCHEMA_HOLDS_MAP and type(held) is dict:
-            below += [(part, ((at, word), name)) for name, part in held.items()]
-        elif word == "$ref" and type(_schema_resolve(run.root, held)) is dict:
-            place: tuple = ()
-            for token in _schema_tokens(held):
-                place = place, token
-            below.append((run.target(held), place))
-    return below
-
-
-def _check_place(run: _SchemaRun, schema: object, at: tuple) -> None:
-    if not _shape_schema(schema):
-        must = f"a schema must be an object, true or false; found {_schema_shown(schema)}"
-        raise SchemaError(must, pointer=_schema_pointer(at))
-    for word, held in schema.items() if type(schema) is dict else ():
-        run.spend(1)
-        shape, phrase = _SHAPES.get(word, (_shape_any, ""))
-        if not shape(held):
-            must = f"{word} must be {phrase}; found {_schema_shown(held)}"
-            raise SchemaError(must, pointer=_schema_pointer((at, word)))
-        try:
-            _check_use(run, word, held)
-        except SchemaError as error:
-            found = SchemaError(error.message, **error.details, pointer=_schema_pointer((at, word)))
-            if "unsupported" not in error.details or run.left < 0:
-                raise found from None
-            run.unsupported = run.unsupported or found  # what is wrong for certain goes first
-
-
-def _check_use(run: _SchemaRun, word: str, held: object) -> None:
-    """Find the schema that a `$ref` means; read the patterns."""
-    if word == "$ref":
-        run.target(held)
-    elif word == "pattern":
-        _regex_program(run, held)
-    elif word == "patternProperties":
-        for pattern in held:
-            _regex_program(run, pattern)
-
-
-def _check_circles(run: _SchemaRun, places: dict[int, tuple[object, tuple]]) -> None:
-    """Refuse schemas that would apply themselves again to the same value, without end."""
-    done: set[int] = set()
-    for start, _ in places.values():
-        trail = [] if id(start) in done else [(start, _schema_in_place(run, start))]
-        above = {id(start)}
-        while trail:
-            schema, parts = trail[-1]
-            if not parts:
-                trail.pop()
-                above.discard(id(schema))
-                done.add(id(schema))
-                continue
-            part = parts.pop()
-            if id(part) in above:
-                pointer = _schema_pointer(places[id(part)][1])
-                raise SchemaError("the schema applies itself to one value without end",
-                                  pointer=pointer)
-            if id(part) not in done:
-                above.add(id(part))
-                trail.append((part, _schema_in_place(run, part)))
-
-
-def _schema_in_place(run: _SchemaRun, schema: object) -> list[dict]:
-    """The schemas that this one applies to the very same value."""
-    parts: list = []
-    for word, held in schema.items() if type(schema) is dict else ():
-        run.spend(1)
-        if word in ("allOf", "anyOf", "oneOf"):
-            parts += held
-        elif word in ("not", "if", "then", "else"):
-            parts.append(held)
-        elif word == "$ref":
-            parts.append(_schema_resolve(run.root, held))
-    return [part for part in parts if type(part) is dict]
-
-
-def _shape_any(held: object) -> bool:
-    return True
-
-
-def _shape_text(held: object) -> bool:
-    return type(held) is str
-
-
-def _shape_flag(held: object) -> bool:
-    return type(held) is bool
-
-
-def _shape_list(held: object) -> bool:
-    return type(held) is list
-
-
-def _shape_map(held: object) -> bool:
-    return type(held) is dict
-
-
-def _shape_schema(held: object) -> bool:
-    return type(held) in (dict, bool)
-
-
-def _shape_schemas(held: object) -> bool:
-    return type(held) is list and held != []
-
-
-def _shape_number(held: object) -> bool:
-    return type(held) is int or type(held) is float and math.isfinite(held)
-
-
-def _shape_step(held: object) -> bool:
-    return _shape_number(held) and held > 0
-
-
-def _shape_count(held: object) -> bool:
-    return _shape_number(held) and held >= 0 and held == int(held)
-
-
-def _shape_names(held: object) -> bool:
-    return type(held) is list and {str}.issuperset(map(type, held)) and len(set(held)) == len(held)
-
-
-def _shape_name_map(held: object) -> bool:
-    return type(held) is dict and all(map(_shape_names, held.values()))
-
-
-def _shape_type(held: object) -> bool:
-    names = [held] if type(held) is str else held
-    return _shape_names(names) and names != [] and _SCHEMA_PHRASES.keys() >= set(names)
-
-
-_SCHEMA_HOLDS_MAP = "properties", "patternProperties", "$defs", "definitions", "dependentSchemas"
-_SCHEMA_HOLDS_LIST = "allOf", "anyOf", "oneOf", "prefixItems"
-_SCHEMA_HOLDS_ONE = (
-    "not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames",
-    "contentSchema", "unevaluatedItems", "unevaluatedProperties",
-)
-#: (shape, the same in words, keywords). Words outside the subset are here if 2020-12 has them.
-_SCHEMA_SHAPES = (
-    (_shape_schema, "a schema, which is an object, true or false", _SCHEMA_HOLDS_ONE),
-    (_shape_schemas, "a list of at least one schema", _SCHEMA_HOLDS_LIST),
-    (_shape_map, "an object", (*_SCHEMA_HOLDS_MAP, "$vocabulary")),
-    (_shape_type, "null, boolean, integer, number, string, array, object, or a list of some of "
-                  "them, each once", ("type",)),
-    (_shape_any, "anything", ("const", "default")),
-    (_shape_list, "a list", ("enum", "examples")),
-    (_shape_names, "a list of different strings", ("required",)),
-    (_shape_name_map, "an object of lists of different strings", ("dependentRequired",)),
-    (_shape_number, "a number", ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")),
-    (_shape_step, "a number greater than 0", ("multipleOf",)),
-    (_shape_count, "an integer of at least 0", (
-        "minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains",
-        "minProperties", "maxProperties")),
-    (_shape_flag, "true or false", ("uniqueItems", "deprecated", "readOnly", "writeOnly")),
-    (_shape_text, "a string", (
-        "$ref", "pattern", "$schema", "$comment", "title", "description", "format",
-        "contentEncoding", "contentMediaType", "$id", "$anchor", "$dynamicRef", "$dynamicAnchor")),
-)
-_SHAPES = {word: (shape, phrase) for shape, phrase, words in _SCHEMA_SHAPES for word in words}
-_SCHEMA_KNOWN = _SHAPES.keys() - {
-    "$id", "$anchor", "$dynamicRef", "$dynamicAnchor",
-    "dependentSchemas", "unevaluatedItems", "unevaluatedProperties",
-}
-
-
-# ---- patterns: ECMAScript's regular expressions with the u flag, in time that is counted
-#
-# A pattern becomes a list of states, each a pair (kind, what):
-#   set   one character of `what`, then the next state     edge  an assertion: "^", "$", "b", "B"
-#   fork  go on at each of these distances, last first     done  found
-#   look  (wanted, distance): a lookahead follows; go on at that distance
-# Distances are relative, so that states can be copied where something is repeated. Unsupported are
-# back-references, lookbehind, flags, and Unicode properties other than the general category. More
-# lenient than the u flag: escaped punctuation, a single brace, and a dash beside \w are themselves.
-
-_REGEX_LAST = 0x10FFFF
-_REGEX_LINES = ((10, 10), (13, 13), (0x2028, 0x2029))
-_REGEX_CLASSES = {
-    "d": ((48, 57),),
-    "w": ((48, 57), (65, 90), (95, 95), (97, 122)),
-    "s": ((9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
-          (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
-}
-_REGEX_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
-_REGEX_CATEGORIES = (
-    "L/Letter LC/Cased_Letter Lu/Uppercase_Letter Ll/Lowercase_Letter Lt/Titlecase_Letter "
-    "Lm/Modifier_Letter Lo/Other_Letter M/Mark/Combining_Mark Mn/Nonspacing_Mark Mc/Spacing_Mark "
-    "Me/Enclosing_Mark N/Number Nd/Decimal_Number/digit Nl/Letter_Number No/Other_Number "
-    "P/Punctuation/punct Pc/Connector_Punctuation Pd/Dash_Punctuation Ps/Open_Punctuation "
-    "Pe/Close_Punctuation Pi/Initial_Punctuation Pf/Final_Punctuation Po/Other_Punctuation "
-    "S/Symbol Sm/Math_Symbol Sc/Currency_Symbol Sk/Modifier_Symbol So/Other_Symbol Z/Separator "
-    "Zs/Space_Separator Zl/Line_Separator Zp/Paragraph_Separator C/Other Cc/Control/cntrl "
-    "Cf/Format Cs/Surrogate Co/Private_Use Cn/Unassigned"
-)
-#: How often the usual signs repeat what stands before them: at least, and at most.
-_REGEX_SIGNS = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-# These stay text until a pattern is read: few commands meet one, and compiling takes milliseconds.
-_REGEX_BRACES = r"\{([0-9]+)(,?)([0-9]*)\}"
-_REGEX_GROUP = r"\((?:\?(?:([:=!])|<[A-Za-z_$][A-Za-z0-9_$]*>))?"
-_REGEX_PROPERTY = r"\{(?:(?:gc|General_Category)=)?([A-Za-z_]+)\}"
-# What others understand and this does not: a lookbehind, flags, and a property with its value.
-_REGEX_BEYOND = r"\?(?:<[=!]|(?=[ims-]+:)[ims]*(?:-[ims]*)?:)"
-_REGEX_OTHER_PROPERTY = r"\{[A-Za-z_]+(?:=[A-Za-z_0-9]+)?\}"
-_REGEX_HEX = (
-    r"x([0-9A-Fa-f]{2})|u\{0*([0-9A-Fa-f]{1,6})\}"
-    r"|u([dD][89abAB][0-9A-Fa-f]{2})\\u([dD][c-fC-F][0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})"
-)
-
-
-def _regex_in_category(char: str, names: tuple) -> bool:
-    from unicodedata import category  # few patterns ask for it
-    return category(char).startswith(names)
-
-
-class _RegexSet(dict):
-    """A set of characters; as a dict, what is known of it: character -> whether it is in.
-
-    A range is (first, last) by code point, or (names of categories, whether they are meant).
-    """
-
-    def __init__(self, ranges: list | tuple, negated: bool = False) -> None:
-        self.ranges, self.negated = ranges, negated
-
-    def learn(self, run: _SchemaRun, char: str) -> bool:
-        run.spend(len(self.ranges))
-        inside = any(
-            _regex_in_category(char, low) == high if type(low) is tuple
-            else low <= ord(char) <= high
-            for low, high in self.ranges
-        )
-        if len(self) >= 1_000:
-            self.clear()
-        self[char] = answer = inside != self.negated
-        return answer
-
-
-class _RegexReader:
-    """Reads one pattern from left to right; what reads a part returns its states or ranges."""
-
-    def __init__(self, pattern: str) -> None:
-        self.pattern = pattern
-        self.at = self.depth = self.size = 0
-
-    def fail(self, why: str, **details: object) -> SchemaError:
-        where = f"character {self.at} of the pattern {_schema_shown(self.pattern)}"
-        return SchemaError(f"{why}, at {where}", **details)
-
-    def beyond(self, why: str) -> SchemaError:
-        """The error for what may well be right, but goes beyond what is supported here."""
-        return self.fail(why, unsupported=True)
-
-    def grow(self, states: int) -> None:
-        self.size += states
-        if self.size > REGEX_STATES:
-            raise self.beyond("it takes too many states")
-
-    def next(self, ahead: int = 0) -> str:
-        return self.pattern[self.at + ahead:self.at + ahead + 1]
-
-    def skip(self, char: str) -> bool:
-        found = self.next() == char
-        self.at += found
-        return found
-
-    def take(self, form: str) -> re.Match | None:
-        found = re.compile(form).match(self.pattern, self.at)
-        self.at = found.end() if found else self.at
-        return found
-
-    def char(self) -> str:
-        self.at += 1
-        if self.at > len(self.pattern):
-            raise self.fail("it ends too early")
-        return self.pattern[self.at - 1]
-
-    def whole(self) -> list[tuple]:
-        states = self.choice()
-        if self.at < len(self.pattern):
-            raise self.fail("there is a ) too many")
-        states.append(("done", None))
-        if states[0] == ("edge", "^"):  # can match at the beginning only
-            return states
-        return [("fork", (1, 3)), ("set", _RegexSet(((0, _REGEX_LAST),))), ("fork", (-2,)), *states]
-
-    def choice(self) -> list[tuple]:
-        self.depth += 1
-        if self.depth > REGEX_DEPTH:
-            raise self.beyond(f"groups are nested over {REGEX_DEPTH} deep")
-        forms = [self.row()]
-        while self.skip("|"):
-            forms.append(self.row())
-        self.depth -= 1
-        states: list[tuple] = []
-        size = sum(len(form) + 2 for form in forms) - 2
-        for form in forms[:-1]:
-            states += [("fork", (len(form) + 2, 1)), *form]
-            states.append(("fork", (size - len(states),)))
-        return states + forms[-1]
-
-    def row(self) -> list[tuple]:
-        states: list[tuple] = []
-        while self.next() not in ("", "|", ")"):
-            states += self.repeated()
-        return states
-
-    def repeated(self) -> list[tuple]:
-        states = self.atom()
-        bounds = self.repetition()
-        if bounds is None:
-            return states
-        low, high = bounds
-        if high is not None and high < low:
-            raise self.fail("the numbers of a repetition are out of order")
-        self.grow(len(states) * max((low if high is None else high) - 1, 0))
-        back = len(states)
-        if high is None:
-            loop = states * max(low, 1) + [("fork", (1, -back))]
-            return loop if low else [("fork", (back + 2, 1)), *loop]
-        return states * low + [("fork", (back + 1, 1)), *states] * (high - low)
-
-    def repetition(self) -> tuple[int, int | None] | None:
-        """Take a repetition, if one is next: its least and its most, None for no end."""
-        bounds = _REGEX_SIGNS.get(self.next())
-        if bounds is not None:
-            self.at += 1
-        elif self.next() == "{":
-            found = self.take(_REGEX_BRACES)
-            if not found:
-                return None
-            low = self.count(found[1])
-            bounds = (low, self.count(found[3]) if found[3] else None if found[2] else low)
-        else:
-            return None
-        self.skip("?")
-        return bounds
-
-    def count(self, digits: str) -> int:
-        if len(digits) > 9:
-            raise self.beyond("it repeats too often")
-        return int(digits)
-
-    def atom(self) -> list[tuple]:
-        start = self.at
-        if self.repetition() is not None:
-            self.at = start
-            raise self.fail("there is nothing to repeat")
-        self.grow(1)
-        if self.next() == "(":
-            return self.group()
-        char = self.char()
-        if char in "^$":
-            return [("edge", char)]
-        if char == ".":
-            return [("set", _RegexSet(_REGEX_LINES, negated=True))]
-        if char == "[":
-            return [("set", self.bracket())]
-        if char == "\\" and self.next() in ("b", "B"):
-            return [("edge", self.char())]
-        return [("set", _RegexSet(self.escaped() if char == "\\" else ((ord(char), ord(char)),)))]
-
-    def group(self) -> list[tuple]:
-        start = self.take(_REGEX_GROUP)
-        if self.next() == "?":
-            known = re.compile(_REGEX_BEYOND).match(self.pattern, self.at)
-            say = self.beyond if known else self.fail
-            raise say("of the groups with (? only (?: (?= (?! and (?<name> are supported")
-        states = self.choice()
-        if not self.skip(")"):
-            raise self.fail("a group is not closed")
-        if start[1] in ("=", "!"):
-            return [("look", (start[1] == "=", len(states) + 2)), *states, ("done", None)]
-        return states
-
-    def escaped(self) -> list | tuple:
-        """What the backslash before this stands for, as ranges."""
-        char = self.char()
-        if char in _REGEX_CLASSES:
-            return _REGEX_CLASSES[char]
-        if char.lower() in _REGEX_CLASSES:
-            return _regex_gaps(_REGEX_CLASSES[char.lower()])
-        if char in "pP":
-            return [(self.category(), char == "p")]
-        if char in "123456789k":
-            raise self.beyond("back-references are not supported")
-        code = self.code(char)
-        return [(code, code)]
-
-    def category(self) -> tuple[str, ...]:
-        found = self.take(_REGEX_PROPERTY)
-        for names in _REGEX_CATEGORIES.split() if found else ():
-            if found[1] in names.split("/"):
-                return ("Lu", "Ll", "Lt") if names[:2] == "LC" else (names.split("/")[0],)
-        say = self.beyond if found or self.take(_REGEX_OTHER_PROPERTY) else self.fail
-        raise say("of the Unicode properties only the general category is supported")
-
-    def code(self, char: str) -> int:
-        if char in _REGEX_CONTROLS:
-            return _REGEX_CONTROLS[char]
-        if char == "0" and self.next() not in set("0123456789"):
-            return 0
-        if char == "c" and self.next().isascii() and self.next().isalpha():
-            return ord(self.char()) % 32
-        if char in "xu":
-            return self.hexadecimal()
-        if char.isascii() and char.isalnum():
-            raise self.fail(f"the escape \\{char} is unknown")
-        return ord(char)
-
-    def hexadecimal(self) -> int:
-        self.at -= 1
-        found = self.take(_REGEX_HEX)
-        digits = found and (found[1] or found[2] or found[5] or found[3])
-        if not digits or int(digits, 16) > _REGEX_LAST:
-            raise self.fail("\\x takes two, \\u four hexadecimal digits or a code point in braces")
-        if found[4]:
-            return 0x10000 + (int(digits, 16) - 0xD800) * 0x400 + int(found[4], 16) - 0xDC00
-        return int(digits, 16)
-
-    def bracket(self) -> _RegexSet:
-        negated = self.skip("^")
-        ranges: list[tuple] = []
-        while not self.skip("]"):
-            part = self.member()
-            if self.next() == "-" and self.next(1) != "]":
-                self.at += 1
-                part = self.span(part, self.member())
-            ranges += part
-        return _RegexSet(ranges, negated)
-
-    def member(self) -> list | tuple:
-        char = self.char()
-        if char == "\\" and self.skip("b"):
-            return [(8, 8)]
-        return self.escaped() if char == "\\" else [(ord(char), ord(char))]
-
-    def span(self, low: list | tuple, high: list | tuple) -> list[tuple]:
-        """a-z; where one side is more than one character, the dash is a dash."""
-        (first, same), (last, alike) = low[0], high[0]
-        if len(low) > 1 or len(high) > 1 or first != same or last != alike:
-            return [*low, (45, 45), *high]
-        if first > last:
-            raise self.fail("a range is out of order")
-        return [(first, last)]
-
-
-def _regex_gaps(ranges: tuple) -> list[tuple[int, int]]:
-    """The ranges before, between and after these."""
-    firsts = [0] + [last + 1 for _, last in ranges]
-    return list(zip(firsts, [first - 1 for first, _ in ranges] + [_REGEX_LAST]))
-
-
-#: Pattern -> its states, or why it has none: what is skipped is not to be read for each value.
-_REGEX_PROGRAMS: dict[str, list[tuple] | tuple[str, dict]] = {}
-
-
-def _regex_program(run: _SchemaRun, pattern: str) -> list[tuple]:
-    """The states for a search of the pattern."""
-    program = _REGEX_PROGRAMS.get(pattern)
-    if program is None:
-        program = _regex_read(run, pattern)
-        if len(_REGEX_PROGRAMS) >= REGEX_KEPT:
-            _REGEX_PROGRAMS.clear()
-        _REGEX_PROGRAMS[pattern] = program
-    if type(program) is tuple:
-        raise SchemaError(program[0], **program[1])
-    return program
-
-
-def _regex_read(run: _SchemaRun, pattern: str) -> list[tuple] | tuple[str, dict]:
-    """The states, or the message and the details of what is wrong."""
-    if len(pattern) > REGEX_STATES:
-        return f"a pattern may have at most {REGEX_STATES:,} characters", {"unsupported": True}
-    run.spend(len(pattern))
-    reader = _RegexReader(pattern)
-    try:
-        states = reader.whole()
-    except SchemaError as error:
-        run.spend(reader.size)
-        return error.message, error.details
-    run.spend(len(states))
-    return states
-
-
-def _regex_search(run: _SchemaRun, pattern: str, text: str) -> bool:
-    """Whether the pattern matches anywhere in the text."""
-    return _regex_walk(run, _regex_program(run, pattern), text, (0, 0))
-
-
-def _regex_walk(run: _SchemaRun, states: list[tuple], text: str, start: tuple[int, int]) -> bool:
-    """Whether a way leads from `start`, which is (state, position), to a state "done".
-
-    All ways that part or meet do so at a fork. To pass a fork once for each position, not once
-    for each way to it, is what keeps "(a+)+$" from taking exponential time.
-    """
-    passed: set[tuple[int, int]] = set()
-    todo = [start]
-    while todo:
-        number, at = spot = todo.pop()
-        kind, what = states[number]
-        run.spend(1)
-        if kind == "set":
-            if at < len(text):
-                inside = what.get(text[at])
-                if what.learn(run, text[at]) if inside is None else inside:
-                    todo.append((number + 1, at + 1))
-        elif kind == "fork":
-            if spot not in passed:
-                passed.add(spot)
-                todo += [(number + distance, at) for distance in what]
-        elif kind == "edge":
-            if _regex_at_edge(what, text, at):
-                todo.append((number + 1, at))
-        elif kind == "look":
-            if _regex_walk(run, states, text, (number + 1, at)) == what[0]:
-                todo.append((number + what[1], at))
-        else:
-            return True
-    return False
-
-
-def _regex_at_edge(edge: str, text: str, at: int) -> bool:
-    if edge in "^$":
-        return at == (0 if edge == "^" else len(text))
-    before, after = (
-        0 <= spot < len(text) and re.match(r"\w", text[spot], re.ASCII) is not None
-        for spot in (at - 1, at)
-    )
-    return (before != after) == (edge == "b")
 
 
 # ---- wire framing --------------------------------------------------------------------------------
@@ -3540,9 +2653,9 @@ def checked(operation: Operation, arguments: dict) -> dict:
             raise Invalid(f"{name}: this argument is needed", argument=name,
                           required=list(operation.required))
     _check_size(args.get("description"))
-    wrong = violations(schema, args, enough=1)
-    if wrong:
-        raise _invalid_argument(wrong[0], args, schema["properties"])
+    wrong = next(SchemaCheck(schema).sentences(args), None)
+    if wrong is not None:
+        raise _invalid_argument(wrong, args, schema["properties"])
     if args.get("agent") == HUMAN:
         raise Invalid(
             f'agent: "{HUMAN}" is reserved for people. Choose an id of your own; leave it out to'

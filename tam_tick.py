@@ -25,6 +25,7 @@ The Tick, from values to threads: frames and pictures are made without a descrip
 
 The reference host, again from values to threads, and what is built on it:
 
+    foreign schemas     the words of JSON Schema beyond tam's own, and ECMAScript's patterns
     host: limits        `HostLimits`: each can be lowered by a test
     host: errors        what a call can end in, and whether it may have had an effect
     host: values        integers, times and sizes as T means them
@@ -47,10 +48,12 @@ from __future__ import annotations
 import argparse
 import codecs
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
 import hashlib
+import json
 import os
 import queue
 import re
@@ -60,7 +63,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import tam
 
@@ -2908,6 +2911,636 @@ def _acted(command: Command, store: tam.Tam) -> Acted:
     return act(store, command)
 
 
+# ---- foreign schemas -----------------------------------------------------------------------------
+# The words of JSON Schema that only the descriptors of other Ticks need, as rows for tam's table;
+# the check that a schema is a right one; and patterns. Schemas and values are a stranger's: all
+# work is counted in steps, and what `re` does for a pattern is ended with its process.
+
+#: How long a pattern may be, in characters: generated ones are longer, and no person reads them.
+PATTERN_LENGTH = 10_000
+#: What one look for a pattern costs in steps, beside those for its length: some 25 microseconds.
+PATTERN_STEPS = 50
+#: Seconds of processor time that all patterns of one check may take.
+PATTERN_TIME = 1.0
+
+
+def check_schema(schema: object, *, steps: int = tam.SCHEMA_STEPS) -> None:
+    """Raise tam.SchemaError, with the `pointer` to the place, unless a schema can be used.
+
+    Refused are a keyword whose own value has a wrong shape, at any depth and in annotations too;
+    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong.
+    Refused as `unsupported`, if nothing is wrong beside it, are a pattern that `re` cannot say, a
+    `$ref` to another document or to an anchor, nesting beyond tam.MAX_DEPTH, and more work than
+    `steps`. Words outside the subset pass: `unchecked_words` names them.
+    """
+    for _, beyond in StrangersCheck(schema, steps).unchecked():
+        if beyond is not None:
+            raise beyond
+
+
+def unchecked_words(schema: object) -> list[str]:
+    """Return the keywords in a right schema that may have a say but are not checked, sorted.
+
+    That is every word that is not in KEYWORDS and does not begin with "x-", `$id` below the top,
+    where it changes what a `$ref` means, and what `check_schema` calls unsupported.
+    """
+    return sorted({word for word, _ in StrangersCheck(schema).unchecked()})
+
+
+def violations(
+    schema: object, value: object, *, steps: int = tam.SCHEMA_STEPS,
+    skipped: set[str] | None = None,
+) -> list[tuple[str, str]]:
+    """Return all that is wrong with a JSON value, as (JSON Pointer, sentence): [] where it fits.
+
+    tam.SchemaError as from `check_schema`, and where the check takes more than `steps` or goes too
+    deep, the patterns take too long, or the value is none that JSON has. With a set as `skipped` a
+    keyword that needs what is not supported is left unchecked and put in there.
+    """
+    check = StrangersCheck(schema, steps, skipped)
+    for _, beyond in check.unchecked():
+        if beyond is not None and skipped is None:
+            raise beyond
+    with contextlib.closing(check.searcher):
+        return list(check.sentences(value))
+
+
+class StrangersCheck(tam.SchemaCheck):
+    """A check with all words of KEYWORDS, for a schema that may be wrong. See `violations`."""
+
+    def __init__(
+        self, root: object, steps: int = tam.SCHEMA_STEPS, skipped: set[str] | None = None
+    ) -> None:
+        super().__init__(root, steps)
+        self.keywords = KEYWORDS
+        self.skipped = skipped
+        self.searcher = Searcher(PATTERN_TIME)
+
+    # -- values --
+
+    def of_keyword(self, word: str, schema: dict, value: object, at: tuple) -> Iterator[tuple]:
+        """As in tam; a keyword that needs what is not supported is skipped, if that was asked."""
+        try:
+            yield from super().of_keyword(word, schema, value, at)
+        except tam.SchemaError as error:
+            if self.skipped is None or self.left < 0 or "unsupported" not in error.details:
+                raise
+            self.spend(10)
+            self.skipped.add(word)
+
+    def first(self, schema: object, value: object, at: tuple) -> tuple | None:
+        """Return the first thing that is wrong; None where the value fits.
+
+        Nothing is skipped in here: "not" would take what was not looked at for what fits. So a
+        keyword that cannot tell is skipped as a whole, by the one that asks.
+        """
+        outside, self.skipped = self.skipped, None
+        try:
+            return next(self.violations(schema, value, at), None)
+        finally:
+            self.skipped = outside
+
+    def search(self, pattern: str, text: str) -> bool:
+        """Say whether a stranger's pattern matches anywhere in a text."""
+        self.spend(PATTERN_STEPS + (len(pattern) + len(text) >> 6))
+        found = self.searcher.search(translated(pattern), text)
+        if found is None:
+            self.left = -1  # whatever was asked to be skipped: the next pattern would take as long
+            text = f"the pattern {tam.shown_value(pattern)} takes too long"
+            raise tam.SchemaError(text, unsupported=True)
+        return found
+
+    def key(self, value: object) -> object:
+        """Return what is the same for equal JSON values: 1 and 1.0 are equal, 1 and true are not.
+
+        Numbers become text because their own hashes are known: a stranger could make them collide.
+        """
+        kind = type(value)
+        if kind is str:
+            self.spend(len(value) >> 8)
+            return value
+        if kind is int or kind is float and value.is_integer():
+            return int, hex(int(value))
+        if kind is list:
+            self.spend(len(value))
+            return (list, *[self.key(item) for item in value])
+        if kind is dict:
+            self.spend(len(value))
+            return dict, frozenset([(name, self.key(item)) for name, item in value.items()])
+        if kind not in tam.TYPE_NAMES:
+            raise tam.SchemaError(f"{tam.shown_value(value)} is no JSON value")
+        return kind, repr(value)
+
+    def target(self, ref: str) -> object:
+        """Return the schema that a `$ref` means."""
+        target = _followed(self.root, _ref_tokens(ref))
+        if type(target) not in (dict, bool):
+            elsewhere = {"unsupported": True} if _ref_tokens(ref) is None else {}
+            text = f"$ref {tam.shown_value(ref)} leads to no schema in this document"
+            raise tam.SchemaError(text, **elsewhere)
+        return target
+
+    def translate(self, pattern: str) -> str:
+        """Return a pattern as `re` has it."""
+        self.spend(len(pattern))
+        return translated(pattern)
+
+    def translate_all(self, patterns: dict) -> None:
+        """Look at all names of `patternProperties`."""
+        for pattern in patterns:
+            self.translate(pattern)
+
+    # -- the schema --
+
+    def unchecked(self) -> list[tuple[str, tam.SchemaError | None]]:
+        """Return each word that is not checked, with the error where it is known but unsupported.
+
+        SchemaError where something in the schema is wrong for certain.
+        """
+        found: list[tuple[str, tam.SchemaError | None]] = []
+        places = self.places()
+        for schema, at in places:
+            for where, must, part in self.violations(A_SCHEMA, schema, at):
+                text = f"{must}; found {tam.shown_value(part)}"
+                raise tam.SchemaError(text, pointer=self.pointer(where))
+            for word in schema if type(schema) is dict else ():
+                found += self._unchecked(word, schema[word], (at, word))
+        self._refuse_circles(places)
+        return found
+
+    def _unchecked(self, word: str, held: object, at: tuple) -> list:
+        if word in UNCHECKED or word not in A_SCHEMA["properties"] and not word.startswith("x-"):
+            return [] if at == ((), "$id") else [(word, None)]
+        try:
+            if word in USES:
+                USES[word](self, held)
+        except tam.SchemaError as error:
+            found = tam.SchemaError(error.message, **error.details, pointer=self.pointer(at))
+            if "unsupported" in error.details and self.left >= 0:
+                return [(word, found)]
+            raise found from None
+        return []
+
+    def places(self) -> list[tuple[object, tuple]]:
+        """Return every place where a schema stands, or a `$ref` leads: (schema, at)."""
+        places: dict[int, tuple[object, tuple]] = {}
+        level: list[tuple[object, tuple]] = [(self.root, ())]
+        for _ in range(tam.MAX_DEPTH):
+            below: list[tuple[object, tuple]] = []
+            for schema, at in level:
+                if id(schema) not in places:
+                    places[id(schema)] = schema, at
+                    below += self._parts(schema, schema, at)
+            level = below
+        if level:
+            text = f"the schema is nested over {tam.MAX_DEPTH} deep"
+            raise tam.SchemaError(text, pointer="", unsupported=True)
+        return list(places.values())
+
+    def _parts(self, schema: object, words: Iterable[str], at: tuple) -> list:
+        """Return the schemas that stand under these words of a schema, each with its place."""
+        parts: list[tuple[object, tuple]] = []
+        for word in words if type(schema) is dict else ():
+            held = schema.get(word)
+            if word in HOLD_ONE and word in schema:
+                parts.append((held, (at, word)))
+            elif word in HOLD_LIST and type(held) is list:
+                parts += [(part, ((at, word), index)) for index, part in enumerate(held)]
+            elif word in HOLD_MAP and type(held) is dict:
+                parts += [(part, ((at, word), name)) for name, part in held.items()]
+            elif word == "$ref" and type(held) is str:
+                parts += self._referred(held)
+        return parts
+
+    def _referred(self, ref: str) -> list[tuple[object, tuple]]:
+        """Return the schema that a `$ref` leads to, at its own place."""
+        place: tuple = ()
+        for token in _ref_tokens(ref) or ():
+            place = place, token
+        target = _followed(self.root, _ref_tokens(ref))
+        return [(target, place)] if type(target) is dict else []
+
+    def _refuse_circles(self, places: list[tuple[object, tuple]]) -> None:
+        """Refuse schemas that would apply themselves again to the same value, without end."""
+        waiting = {
+            id(schema): ([id(part) for part, _ in self._parts(schema, IN_PLACE, at)], at)
+            for schema, at in places
+        }
+        before = -1
+        while waiting and len(waiting) != before:
+            before = len(waiting)
+            for key in reversed(list(waiting)):  # parts stand behind what holds them, mostly
+                self.spend(1)
+                if not any(part in waiting for part in waiting[key][0]):
+                    del waiting[key]
+        for _, at in waiting.values():
+            text = "the schema applies itself to one value without end"
+            raise tam.SchemaError(text, pointer=self.pointer(at))
+
+
+def _ref_tokens(ref: str) -> list[str] | None:
+    """Return the tokens of a `$ref` that is "#" or "#/…", decoded; None for every other."""
+    if ref != "#" and not ref.startswith("#/"):
+        return None
+    import urllib.parse
+
+    decoded = urllib.parse.unquote(ref[1:], errors="replace")
+    return [token.replace("~1", "/").replace("~0", "~") for token in decoded.split("/")[1:]]
+
+
+def _followed(node: object, tokens: list[str] | None) -> object:
+    """Return what the tokens of a JSON Pointer lead to from a node; None if to nothing."""
+    if tokens is None:
+        return None
+    for token in tokens:
+        if type(node) is dict:
+            node = node.get(token)
+        elif type(node) is list and re.fullmatch("0|[1-9][0-9]{0,8}", token):
+            node = node[int(token)] if int(token) < len(node) else None
+        else:
+            return None
+    return node
+
+
+# -- the rules --
+
+
+def _ref(check: StrangersCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    yield from check.violations(check.target(schema[word]), value, at)
+
+
+def _all_of(check: StrangersCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    for part in schema[word]:
+        yield from check.violations(part, value, at)
+
+
+def _forms(check: StrangersCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    """anyOf and oneOf."""
+    fitting, reasons = [], []
+    for number, form in enumerate(schema[word], 1):
+        failure = check.first(form, value, at)
+        if failure is None and word == "anyOf":
+            return
+        if failure is None:
+            fitting.append(number)
+        elif len(reasons) < 4:
+            reasons.append(f"({number}) {_reason(check, failure, at)}")
+    if len(fitting) != 1:
+        check.spend(100)
+        exactly = "exactly " if word == "oneOf" else ""
+        forms = tam.counted(len(schema[word]), "form")
+        fits = f"several: {tam.listed(fitting)}" if fitting else f"none: {', '.join(reasons)}"
+        yield at, f"must fit {exactly}one of {forms}, but fits {fits}", value
+
+
+def _reason(check: StrangersCheck, failure: tuple, base: tuple) -> str:
+    """Return a failure as a part of a sentence about the value at `base`."""
+    at, must, value = failure
+    if at is base:
+        return must[:200]
+    return f"{check.pointer(at, base)[:100]} {must[:200]} (found {tam.shown_value(value)})"
+
+
+def _not(check: StrangersCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    if check.first(schema[word], value, at) is None:
+        yield at, 'must be other than what "not" describes', value
+
+
+def _if(check: StrangersCheck, word: str, schema: dict, value: object, at: tuple) -> Iterator:
+    branch = "then" if check.first(schema[word], value, at) is None else "else"
+    yield from check.violations(schema.get(branch, True), value, at)
+
+
+def _above(check: StrangersCheck, word: str, schema: dict, value: float, at: tuple) -> Iterator:
+    if value <= schema[word]:
+        yield at, f"must be greater than {tam.shown_value(schema[word])}", value
+
+
+def _below(check: StrangersCheck, word: str, schema: dict, value: float, at: tuple) -> Iterator:
+    if value >= schema[word]:
+        yield at, f"must be less than {tam.shown_value(schema[word])}", value
+
+
+def _multiple(check: StrangersCheck, word: str, schema: dict, value: float, at: tuple) -> Iterator:
+    """In decimal, as people read numbers: 0.0075 is a multiple of 0.0001."""
+    (top, high), (bottom, low) = _decimal(value), _decimal(schema[word])
+    top, bottom = top * 10 ** max(high - low, 0), bottom * 10 ** max(low - high, 0)
+    check.spend(top.bit_length() * bottom.bit_length() >> 18)
+    if top % bottom:
+        yield at, f"must be a multiple of {tam.shown_value(schema[word])}", value
+
+
+def _decimal(number: int | float) -> tuple[int, int]:
+    """Return a number in its shortest decimal form: (digits, power of ten)."""
+    if type(number) is int:
+        return number, 0
+    digits, _, power = repr(number).partition("e")
+    whole, _, fraction = digits.partition(".")
+    return int(whole + fraction), int(power or 0) - len(fraction)
+
+
+def _prefix(check: StrangersCheck, word: str, schema: dict, value: list, at: tuple) -> Iterator:
+    for index, (part, item) in enumerate(zip(schema[word], value)):
+        yield from check.violations(part, item, (at, index))
+
+
+def _contains(check: StrangersCheck, word: str, schema: dict, value: list, at: tuple) -> Iterator:
+    part, least, most = schema[word], schema.get("minContains", 1), schema.get("maxContains")
+    count = sum(check.first(part, item, (at, index)) is None for index, item in enumerate(value))
+    if count < least or most is not None and count > most:
+        bound = ("least ", least) if count < least else ("most ", most)
+        wanted = bound[0] + tam.counted(bound[1], "item")
+        yield at, f'must have at {wanted} that "contains" describes, not {count:,}', value
+
+
+def _unique(check: StrangersCheck, word: str, schema: dict, value: list, at: tuple) -> Iterator:
+    seen: dict[object, int] = {}
+    check.spend(len(value))
+    for index, item in enumerate(value if schema[word] else ()):
+        first = seen.setdefault(check.key(item), index)
+        if first != index:
+            must = f"must differ from the other items, as from item {first}"
+            yield (at, index), must, item
+
+
+def _patterns(check: StrangersCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
+    for pattern, part in schema[word].items():
+        for name in value:
+            if check.search(pattern, name):
+                yield from check.violations(part, value[name], (at, name))
+
+
+def _names(check: StrangersCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
+    for name in value:
+        failure = check.first(schema[word], name, ())
+        if failure is not None:
+            yield (at, name), f"must have another name: the name {failure[1]}", name
+
+
+def _dependent(check: StrangersCheck, word: str, schema: dict, value: dict, at: tuple) -> Iterator:
+    check.spend(len(schema[word]))
+    for name, needed in schema[word].items():
+        check.spend(len(needed))
+        for other in needed if name in value else ():
+            if other not in value:
+                both = f"{tam.shown_value(other)} because it has {tam.shown_value(name)}"
+                yield at, f"must have the property {both}", value
+
+
+KEYWORDS = tam.KEYWORDS | {
+    "$ref": (tam.ANY, _ref),
+    "const": (tam.ANY, tam.KEYWORDS["enum"][1]),
+    "allOf": (tam.ANY, _all_of),
+    "anyOf": (tam.ANY, _forms),
+    "oneOf": (tam.ANY, _forms),
+    "not": (tam.ANY, _not),
+    "if": (tam.ANY, _if),
+    "exclusiveMinimum": (tam.NUMBERS, _above),
+    "exclusiveMaximum": (tam.NUMBERS, _below),
+    "multipleOf": (tam.NUMBERS, _multiple),
+    "prefixItems": ((list,), _prefix),
+    "contains": ((list,), _contains),
+    "uniqueItems": ((list,), _unique),
+    "patternProperties": ((dict,), _patterns),
+    "propertyNames": ((dict,), _names),
+    "dependentRequired": ((dict,), _dependent),
+    "minProperties": ((dict,), tam.KEYWORDS["minItems"][1]),
+    "maxProperties": ((dict,), tam.KEYWORDS["maxItems"][1]),
+}
+
+
+# -- the schema of schemas, each place for itself --
+
+HOLD_ONE = (
+    "not", "if", "then", "else", "items", "contains", "additionalProperties", "propertyNames",
+    "contentSchema", "unevaluatedItems", "unevaluatedProperties",
+)
+HOLD_LIST = ("allOf", "anyOf", "oneOf", "prefixItems")
+HOLD_MAP = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+#: The words that apply what they hold to the very same value.
+IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else")
+#: Words of draft 2020-12 that have a say and are not checked, nor `$id` where it means something.
+UNCHECKED = ("$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "dependentSchemas",
+             "unevaluatedItems", "unevaluatedProperties")
+#: What has to be looked at beside the shape of a word's own value.
+USES = {
+    "$ref": StrangersCheck.target,
+    "pattern": StrangersCheck.translate,
+    "patternProperties": StrangersCheck.translate_all,
+}
+_NAMES = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+_A_TYPE = {"enum": list(tam.TYPE_PHRASES)}
+A_SCHEMA = {"type": ["object", "boolean"], "properties": {
+    **dict.fromkeys(HOLD_ONE, {"type": ["object", "boolean"]}),
+    **dict.fromkeys(HOLD_LIST, {"type": "array", "minItems": 1}),
+    **dict.fromkeys((*HOLD_MAP, "$vocabulary"), {"type": "object"}),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+                    {"type": "number"}),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minContains", "maxContains",
+                     "minProperties", "maxProperties"), {"type": "integer", "minimum": 0}),
+    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), {"type": "boolean"}),
+    **dict.fromkeys(("$ref", "pattern", "$schema", "$comment", "title", "description", "format",
+                     "contentEncoding", "contentMediaType", "$id", "$anchor", "$dynamicRef",
+                     "$dynamicAnchor"), {"type": "string"}),
+    **dict.fromkeys(("enum", "examples"), {"type": "array"}),
+    **dict.fromkeys(("const", "default"), True),
+    "type": {"anyOf": [_A_TYPE, {"type": "array", "items": _A_TYPE, "minItems": 1,
+                                 "uniqueItems": True}]},
+    "multipleOf": {"type": "number", "exclusiveMinimum": 0},
+    "required": _NAMES,
+    "dependentRequired": {"type": "object", "additionalProperties": _NAMES},
+}}
+
+
+# -- patterns: ECMAScript's regular expressions with the u flag, in the words of `re` --
+
+#: Run in a process of its own, which the kernel ends when its time is up. In this process nothing
+#: could stop `re`: it looks for signals on the main thread only, and hosts check in others.
+SEARCHER = """\
+import json, re, signal, sys
+signal.setitimer(signal.ITIMER_PROF, float(sys.argv[1]))
+for line in sys.stdin.buffer:
+    pattern, text = json.loads(line)
+    sys.stdout.write("01"[re.search(pattern, text, re.ASCII) is not None])
+    sys.stdout.flush()
+"""
+
+
+class Searcher:
+    """Searches patterns in a process of its own, started when it is needed, until `close`."""
+
+    def __init__(self, seconds: float) -> None:
+        """`seconds` of processor time are all that it may take, its start included."""
+        self._seconds = seconds
+        self._process: object = None
+
+    def search(self, pattern: str, text: str) -> bool | None:
+        """Say whether a pattern of `re` matches anywhere in a text; None when time is up."""
+        import subprocess
+
+        if self._process is None:
+            words = [sys.executable, "-I", "-S", "-c", SEARCHER, str(self._seconds)]
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                bufsize=0,
+            )
+        try:
+            line = json.dumps([pattern, text]).encode() + b"\n"  # any text, lone surrogates too
+            tam.write_all(self._process.stdin.fileno(), line)
+        except BrokenPipeError:
+            return None
+        answer = self._process.stdout.read(1)
+        return answer == b"1" if answer else None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+#: One character, as it stands or escaped; what stands for several; and what refers to others.
+PATTERN_ONE = (
+    r"\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u\{0*[0-9A-Fa-f]{1,6}\}"
+    r"|\\u[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}|\\c[A-Za-z]|\\[tnvfr]|\\0(?![0-9])|\\[^A-Za-z0-9]|[^\\]"
+)
+PATTERN_SET = r"\\[dDwWsS]|\\[pP]\{(?:(?:gc|General_Category)=)?[A-Za-z_]+\}"
+PATTERN_TOKEN = re.compile(
+    r"(?P<repeat>(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})\??)"
+    r"|(?P<group>\((?:\?(?:[:=!]|<[=!]|<[A-Za-z_$][A-Za-z0-9_$]*>)|(?!\?)))"
+    r"|(?P<edge>\\[bB]|[$.^|)])"
+    r"|(?P<bracket>\[(?:\\.|[^\]\\])*\])"
+    rf"|(?P<set>{PATTERN_SET})|(?P<one>(?![(\[])(?:{PATTERN_ONE}))|(?P<refused>.)", re.DOTALL)
+#: Within brackets: a range, and else as outside.
+PATTERN_MEMBER = re.compile(
+    rf"(?P<low>\\b|{PATTERN_ONE})-(?P<high>\\b|{PATTERN_ONE})"
+    rf"|(?P<set>{PATTERN_SET})|(?P<one>\\b|{PATTERN_ONE})|(?P<refused>.)", re.DOTALL)
+#: What others understand and `re` cannot say: references, flags of a group, a script's name.
+PATTERN_BEYOND = re.compile(
+    r"\\[1-9k]|\\[pP]\{\w+=\w+\}|\(\?(?=[ims-]+:)[ims]*(?:-[ims]*)?:", re.ASCII)
+PATTERN_EDGES = {"$": r"\Z", ".": r"[^\n\r\u2028\u2029]"}
+PATTERN_SETS = {
+    "s": r"\s\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff",
+    "S": r"\x00-\x08\x0e-\x1f!-\x9f\xa1-\u167f\u1681-\u1fff\u200b-\u2027\u202a-\u202e\u2030-\u205e"
+         r"\u2060-\u2fff\u3001-\ufefe\uff00-\U0010ffff",
+}
+PATTERN_SIGNS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0, "b": 8}
+PATTERN_CATEGORIES = (
+    "L/Letter LC/Cased_Letter Lu/Uppercase_Letter Ll/Lowercase_Letter Lt/Titlecase_Letter "
+    "Lm/Modifier_Letter Lo/Other_Letter M/Mark/Combining_Mark Mn/Nonspacing_Mark Mc/Spacing_Mark "
+    "Me/Enclosing_Mark N/Number Nd/Decimal_Number/digit Nl/Letter_Number No/Other_Number "
+    "P/Punctuation/punct Pc/Connector_Punctuation Pd/Dash_Punctuation Ps/Open_Punctuation "
+    "Pe/Close_Punctuation Pi/Initial_Punctuation Pf/Final_Punctuation Po/Other_Punctuation "
+    "S/Symbol Sm/Math_Symbol Sc/Currency_Symbol Sk/Modifier_Symbol So/Other_Symbol Z/Separator "
+    "Zs/Space_Separator Zl/Line_Separator Zp/Paragraph_Separator C/Other Cc/Control/cntrl "
+    "Cf/Format Cs/Surrogate Co/Private_Use Cn/Unassigned"
+)
+
+
+@functools.lru_cache(maxsize=100)
+def translated(pattern: str) -> str:
+    """Return what means the same to `re` with re.ASCII; tam.SchemaError where nothing does.
+
+    A lookbehind must have one length. More lenient than the u flag: escaped punctuation, a single
+    brace, and a dash beside \\w are themselves.
+    """
+    if len(pattern) > PATTERN_LENGTH:
+        raise _pattern_fault(pattern, f"it has more than {PATTERN_LENGTH:,} characters", True)
+    parts, before = [], ""
+    for token in PATTERN_TOKEN.finditer(pattern):
+        if token.lastgroup == before == "repeat":  # to `re` it would mean "possessive"
+            raise _pattern_fault(pattern, f"there is nothing to repeat at character {token.end()}")
+        before = token.lastgroup
+        parts.append(_translated_token(token))
+    text = "".join(parts)
+    try:
+        re.compile(text, re.ASCII)
+    except re.error as error:
+        raise _pattern_fault(pattern, error.msg, "look-behind" in error.msg) from None
+    except (OverflowError, RecursionError, ValueError):
+        raise _pattern_fault(pattern, "it repeats too often or is nested too deep", True) from None
+    return text
+
+
+def _pattern_fault(pattern: str, why: str, beyond: bool = False) -> tam.SchemaError:
+    details = {"unsupported": True} if beyond else {}
+    return tam.SchemaError(f"the pattern {tam.shown_value(pattern)}: {why}", **details)
+
+
+def _translated_token(token: re.Match[str]) -> str:
+    kind, text = token.lastgroup, token[0]
+    if kind == "refused":
+        beyond = PATTERN_BEYOND.match(token.string, token.start()) is not None
+        what = f"{tam.shown_value(token.string[token.start():token.start() + 3])} is not supported"
+        raise _pattern_fault(token.string, what, beyond)
+    if kind == "group":  # nothing refers to one, so none needs a number or a name
+        return "(?:" if text == "(" or text.endswith(">") else text
+    if kind == "bracket":
+        return _bracket(text)
+    if kind in ("set", "one"):
+        return f"[{_member(token)}]"
+    return PATTERN_EDGES.get(text, text)
+
+
+def _bracket(text: str) -> str:
+    inside = text[1:-1].removeprefix("^")
+    if not inside:
+        return "(?!)" if text == "[]" else r"[\x00-\U0010ffff]"
+    sign = "^" if text.startswith("[^") else ""
+    return f"[{sign}{PATTERN_MEMBER.sub(_member, inside)}]"
+
+
+def _member(token: re.Match[str]) -> str:
+    """Return a member of a bracket, as `re` has it within brackets."""
+    kind, text = token.lastgroup, token[0]
+    if kind == "high":
+        return f"{_character(token['low'])}-{_character(token['high'])}"
+    if kind == "one":
+        return _character(text)
+    if kind == "set":
+        return PATTERN_SETS.get(text[1:]) or (text if len(text) == 2 else _category(text))
+    return _translated_token(token)
+
+
+def _character(text: str) -> str:
+    if text[0] != "\\":
+        number = ord(text)
+    elif text[1:] in PATTERN_SIGNS:
+        number = PATTERN_SIGNS[text[1:]]
+    elif text[1] == "c":
+        number = ord(text[2]) % 32
+    elif text.count("u") == 2:
+        number = ord(bytes.fromhex(text[2:6] + text[8:]).decode("utf-16-be"))
+    else:
+        number = int(text[2:].strip("{}"), 16) if text[1] in "xu" else ord(text[1])
+    return f"\\U{number:08x}"
+
+
+def _category(text: str) -> str:
+    """Return the characters that \\p{…} or \\P{…} means, as ranges."""
+    name = text[3:-1].rpartition("=")[2]
+    for names in PATTERN_CATEGORIES.split():
+        if name in names.split("/"):
+            prefix = names.split("/")[0]
+            wanted = ("Lu", "Ll", "Lt") if prefix == "LC" else prefix
+            spans = [span for category, span in _categories()
+                     if category.startswith(wanted) == (text[1] == "p")]
+            return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in spans)
+    raise tam.SchemaError(f"the Unicode property {name} is not supported", unsupported=True)
+
+
+@functools.cache
+def _categories() -> list[tuple[str, tuple[int, int]]]:
+    """Return the runs of characters of one general category."""
+    import itertools
+    import unicodedata
+
+    every = range(sys.maxunicode + 1)
+    runs = itertools.groupby(every, lambda number: unicodedata.category(chr(number)))
+    spans = ((category, list(run)) for category, run in runs)
+    return [(category, (span[0], span[-1])) for category, span in spans]
+
+
 # ---- host: limits --------------------------------------------------------------------------------
 
 #: How much of the screen a failed start reports, in characters (T §4.2).
@@ -3145,7 +3778,7 @@ def _host_check_schemas(descriptor: dict) -> str | None:
         if not isinstance(schema, dict):
             return f"/tools/{index}/input_schema is missing or no object"
         try:
-            tam.check_schema(schema)
+            check_schema(schema)
         except tam.SchemaError as error:
             if "unsupported" in error.details or host_other_draft(schema):
                 continue  # it may be valid: `host_unchecked` names what was not checked
@@ -3252,12 +3885,12 @@ def host_unchecked(tool: dict) -> list[str]:
     """The keywords of a tool's schema that are not checked, whether it fits them or not."""
     schema = tool["input_schema"]
     try:
-        tam.check_schema(schema)
+        check_schema(schema)
     except tam.SchemaError:
         if host_other_draft(schema):
             return [f"$schema {schema['$schema']}"]
     try:
-        return tam.unchecked_words(schema)
+        return unchecked_words(schema)
     except tam.SchemaError as error:
         return [error.message]  # too deep or too big to be looked through
 
@@ -3270,7 +3903,7 @@ def host_unfit(tool: dict, args: object) -> str:
     if not isinstance(args, dict):
         return "args must be an object"
     try:
-        unfit = tam.violations(tool["input_schema"], args, skipped=set())
+        unfit = violations(tool["input_schema"], args, skipped=set())
     except tam.SchemaError as error:
         if host_other_draft(tool["input_schema"]):
             return ""
@@ -5011,7 +5644,7 @@ def host_misfits(tool: dict, args: dict) -> list[dict]:
     misfits = []
     for wrong in tried:
         try:
-            if tam.violations(tool["input_schema"], wrong, skipped=set()) and wrong not in misfits:
+            if violations(tool["input_schema"], wrong, skipped=set()) and wrong not in misfits:
                 misfits.append(wrong)
         except tam.SchemaError:
             return []  # too costly to check: whether anything fits is not known

@@ -157,7 +157,7 @@ def test_a_pattern_beyond_the_validator_is_unchecked_and_the_tick_conforms(
     program = tmp_path / "tick.py"
     source = (ROOT / "tests" / "ticks" / "note.py").read_text()
     program.write_text(source.replace('{"type": "string"}',
-                                      '{"type": "string", "pattern": "(?<!a)b|x"}'))
+                                      '{"type": "string", "pattern": "(?<!a*)b|x"}'))
     calls = [("set_note", {"text": "x"})]
     report = host.host_check([sys.executable, str(program)], calls, 30.0)
     assert report["conforms"] and broken(report) == []

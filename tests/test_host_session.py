@@ -446,7 +446,7 @@ def test_words_outside_the_subset_are_reported_as_unchecked() -> None:
 
 
 @pytest.mark.parametrize(("schema", "word"), [
-    ({"properties": {"text": {"pattern": "(?<=a)b", "maxLength": 3}}}, "pattern"),
+    ({"properties": {"text": {"pattern": "(?<=a+)b", "maxLength": 3}}}, "pattern"),
     ({"patternProperties": {r"^\p{Script=Greek}$": True}}, "patternProperties"),
     ({"$ref": "https://example.org/schema.json"}, "$ref"),
 ])
@@ -462,9 +462,9 @@ def test_a_legal_schema_beyond_the_validator_is_unchecked_and_not_wrong(
 
 
 def test_what_stands_beside_an_unchecked_word_is_checked() -> None:
-    schema = {"properties": {"text": {"pattern": "(?<=a)b", "maxLength": 3}}}
+    schema = {"properties": {"text": {"pattern": "(?<=a+)b", "maxLength": 3}}}
     assert "text" in host.host_unfit({"name": "set", "input_schema": schema}, {"text": "long"})
-    wrong = {"allOf": [{"pattern": "(?<=a)b"}, {"pattern": "("}]}
+    wrong = {"allOf": [{"pattern": "(?<=a+)b"}, {"pattern": "("}]}
     problems = host.host_descriptor_problems(
         DESCRIPTOR | {"tools": tool(input_schema=wrong)}, 1 << 19)
     assert [rule for rule, _ in problems] == ["describe.schemas"]

@@ -7,6 +7,7 @@ import pytest
 
 import tam
 import tam_mcp
+import tam_tick
 from mcp_support import closing  # noqa: F401 (used by every test)
 from mcp_support import DATA, MODERN_META, SERVER_META, modern, opening, request, tool
 
@@ -41,7 +42,7 @@ READ_ONLY = {"tam_status", "tam_project_list", "tam_task_list", "tam_task_get", 
 def conforms(version: str, definition: str, value: object) -> None:
     """Fail unless the value is what the version's schema calls by that name."""
     schema = {"$ref": f"#/$defs/{definition}", **SCHEMAS[version]}
-    assert tam.violations(schema, value) == []
+    assert tam_tick.violations(schema, value) == []
 
 
 @pytest.fixture
@@ -224,7 +225,7 @@ def test_schema_has_the_shape_that_every_client_takes(listed: dict) -> None:
         assert words.get("items", {"type": "string"}) == {"type": "string"}
         assert all(isinstance(word, str) for word in words.get("enum", []))
         assert "enum" not in words or words["type"] == "string"
-    tam.check_schema(schema)
+    tam_tick.check_schema(schema)
 
 
 def test_ranges_and_defaults_are_said_in_words() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tam
+import tam_tick
 from support import ending, run
 from tam import COMMANDS, OPERATIONS, Tam
 
@@ -48,8 +49,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Tam:
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 def test_a_row_publishes_a_schema_that_the_validator_accepts(row: tam.Operation) -> None:
     schema = row.input_schema()
-    tam.check_schema(schema)
-    assert tam.unchecked_words(schema) == []
+    tam_tick.check_schema(schema)
+    assert tam_tick.unchecked_words(schema) == []
     assert schema["type"] == "object" and schema["additionalProperties"] is False
     assert set(schema["required"]) == set(row.required) <= set(row.properties)
 
@@ -64,7 +65,7 @@ def test_each_property_has_one_type_and_a_description_and_a_default_that_fits(
         if rule["type"] == "array":
             assert rule["items"]["type"] == "string", name
         if "default" in rule:
-            assert tam.violations(rule, rule["default"]) == [] and name not in row.required, name
+            assert tam_tick.violations(rule, rule["default"]) == [] and name not in row.required, name
 
 
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
