@@ -89,7 +89,8 @@ MAX_LINE = 8 * 1024 * 1024
 MAX_DEPTH = 200
 #: Seconds to wait for another writer before giving up with a retryable error (P 2.1).
 BUSY_TIMEOUT = 5.0
-#: Seconds between two looks at a lock that a program outside tam's own queue holds.
+#: Seconds between two looks at a lock that another holds. SQLite's own handler looks ten times a
+#: second, in vain for seconds while others write in turns.
 BUSY_LOOK = 0.002
 #: Lease lengths in seconds (P 4.2).
 LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
@@ -1004,9 +1005,8 @@ class Unbroken:
 class FileLock:
     """An advisory lock on a file of its own, held by one of tam's processes at a time.
 
-    It makes a queue of what SQLite's busy handler leaves to luck: without it a writer can starve
-    for seconds. Correctness never depends on it; where it cannot be had, SQLite's lock decides.
-    Waits at most `timeout` seconds, then raises Busy. The descriptor is kept for the next time.
+    Waits at most `timeout` seconds, then raises Busy. Without locks, or where no lock file can be
+    made, it holds nothing: whoever writes then reports what is wrong.
     """
 
     def __init__(self, path: str, timeout: float = BUSY_TIMEOUT) -> None:
@@ -1015,78 +1015,33 @@ class FileLock:
         self._fd = -1
 
     def __enter__(self) -> FileLock:
-        if self._fd < 0 and fcntl is not None:
-            self._open()
-        if self._fd >= 0 and not self._try():
-            self._wait()
+        until = time.monotonic() + self.timeout
+        try:
+            if fcntl is not None:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return self
+        while not self._taken():
+            if time.monotonic() >= until:
+                self.__exit__()
+                raise busy_error(self.timeout)
+            time.sleep(BUSY_LOOK)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._fd >= 0:
-            fcntl.flock(self._fd, fcntl.LOCK_UN)
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    def __del__(self) -> None:
-        self.close()
-
-    def _open(self) -> None:
+    def _taken(self) -> bool:
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
-            self._fd = -1  # an unwritable directory: the write itself reports it
-
-    def _try(self) -> bool:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._fd >= 0:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         except OSError:  # a file system without locks
-            self.close()
+            return True
         return True
-
-    def _wait(self) -> None:
-        # Only a blocking lock stands in the kernel's queue, and only a thread can give it up.
-        import threading
-
-        waiter = _Waiter(self._fd)
-        self._fd = -1
-        threading.Thread(target=waiter.run, daemon=True).start()
-        if not waiter.taken_within(self.timeout):
-            raise busy_error(self.timeout)
-        self._fd = waiter.fd
-
-
-class _Waiter:
-    """A place in the queue of a lock that can be left: after that, the lock goes back unused."""
-
-    def __init__(self, fd: int) -> None:
-        import threading
-
-        self.fd = fd
-        self._left = False
-        self._mutex = threading.Lock()
-        self._taken = threading.Event()
-
-    def run(self) -> None:
-        """Wait for the lock, however long it takes; the body of a thread."""
-        fcntl.flock(self.fd, fcntl.LOCK_EX)
-        with self._mutex:
-            if self._left:
-                os.close(self.fd)
-            else:
-                self._taken.set()
-
-    def taken_within(self, seconds: float) -> bool:
-        """Say whether the lock was taken in time; if not, this place in the queue is left."""
-        self._taken.wait(seconds)
-        with self._mutex:
-            self._left = not self._taken.is_set()
-        return not self._left
 
 
 def busy_error(timeout: float) -> Busy:
@@ -1287,7 +1242,6 @@ class Store:
     def __init__(self, path: str, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.path = path
         self.busy_timeout = busy_timeout
-        self._queue = FileLock(path + ".lock", busy_timeout)
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._look: object = _identity  # what must stay the same for the connections to be used,
@@ -1314,7 +1268,7 @@ class Store:
             before = _identity(self.path)
             self._writer = self.open_writer()
             self._look, self._opened = _identity, before or _identity(self.path)
-        return _Writing(self._writer, self._queue)
+        return _Writing(self._writer, self.busy_timeout)
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed."""
@@ -1343,7 +1297,6 @@ class Store:
             if db is not None:
                 db.close()
         self._reader = self._writer = self._opened = None
-        self._queue.close()
 
     def _prepared_writer(self) -> sqlite3.Connection:
         db = _connect(self.path, self.busy_timeout)
@@ -1352,8 +1305,7 @@ class Store:
             # SQLite's own default, but some builds take less for a WAL: an answered write stays.
             db.execute("PRAGMA synchronous = FULL")
             if not is_current(db, self.path):
-                with self._queue:
-                    migrate(db, self.path)
+                migrate(db, self.path)
             _use_wal(db, self.path)
         except BaseException:
             db.close()
@@ -1386,31 +1338,21 @@ class _Reading:
 
 
 class _Writing:
-    """A write transaction as a context manager: queue, BEGIN IMMEDIATE, COMMIT or ROLLBACK."""
+    """A write transaction as a context manager: BEGIN IMMEDIATE, COMMIT or ROLLBACK."""
 
-    def __init__(self, db: sqlite3.Connection, queue: FileLock) -> None:
+    def __init__(self, db: sqlite3.Connection, timeout: float) -> None:
         self.db = db
-        self.queue = queue
+        self.timeout = timeout
 
     def __enter__(self) -> sqlite3.Connection:
-        until = time.monotonic() + self.queue.timeout  # the queue and SQLite's lock together
-        self.queue.__enter__()
-        try:
-            self._begin(until)
-        except BaseException:
-            self.queue.__exit__()
-            raise
-        return self.db
-
-    def _begin(self, until: float) -> None:
-        # SQLite's busy handler looks ten times a second, in vain for seconds while programs outside
-        # the queue (tam 1.0.13) write in turns. The first of a queue can afford to look often.
+        until = time.monotonic() + self.timeout
         self.db.execute("PRAGMA busy_timeout = 0")
         try:
             while not self._began(until):
                 time.sleep(BUSY_LOOK)
         finally:
-            self.db.execute(f"PRAGMA busy_timeout = {round(self.queue.timeout * 1000)}")
+            self.db.execute(f"PRAGMA busy_timeout = {round(self.timeout * 1000)}")
+        return self.db
 
     def _began(self, until: float) -> bool:
         try:
@@ -1426,11 +1368,8 @@ class _Writing:
             if kind is None:
                 self.db.execute("COMMIT")
         finally:
-            try:
-                if self.db.in_transaction:
-                    self.db.execute("ROLLBACK")
-            finally:
-                self.queue.__exit__()  # whatever fails: a lock that is kept stops all others
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -1,4 +1,4 @@
-"""Real processes on one file: races, a queue that starves nobody, and kill -9 at any instant.
+"""Real processes on one file: races, writers that wait for each other, and kill -9 at any instant.
 
 P 7 item 4; contract, data model (durability, one transaction for each command).
 """
@@ -111,7 +111,7 @@ def test_six_processes_start_at_once_on_an_empty_home(scratch_home: Path) -> Non
     assert [(one.code, one.err) for one in ended] == [(0, "")] * 6
     assert len(run("project", "list", "--json").data) == 6
     names = {path.name for path in scratch_home.iterdir()}
-    assert names == {tam.CONFIG_NAME, "tam.db3", "tam.db3.lock"}
+    assert names == {tam.CONFIG_NAME, "tam.db3"}
 
 
 def test_adds_of_many_processes_are_all_there(home: Path) -> None:

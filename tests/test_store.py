@@ -4,7 +4,6 @@ Contract, data model and migration; P 2.1, P 7 item 5.
 """
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -416,26 +415,7 @@ def test_only_the_locks_of_others_are_retryable(code: int, busy: bool) -> None:
     assert tam.is_busy(error) is busy
 
 
-def test_the_queue_of_writers_is_a_retryable_error_too_and_is_left_free(home: Path) -> None:
-    holder = python("""
-lock = tam.FileLock(sys.argv[1])
-with lock:
-    go()
-""", home / "tam.db3.lock")
-    assert holder.stdout.readline() == b'"ready"\n'
-    impatient = opened(project="p", busy_timeout=0.05)
-    for _ in range(2):
-        with pytest.raises(tam.Busy) as caught:
-            impatient.call("task.add", {"title": "t"})
-        assert caught.value.details == {"retryable": True, "busy_timeout_ms": 50}
-    finish(holder)
-    assert impatient.call("task.add", {"title": "t"})["task"]["id"] == 4
-    with tam.FileLock(str(home / "tam.db3.lock"), timeout=30):
-        pass  # neither the failures nor the success keep it
-    impatient.close()
-
-
-def test_a_failed_write_leaves_the_queue_free(home: Path, long_lived: tam.Tam) -> None:
+def test_a_failed_write_leaves_the_lock_free(home: Path, long_lived: tam.Tam) -> None:
     with pytest.raises(tam.NotFound):
         long_lived.call("task.done", {"id": 99})
     other = opened(project="p", busy_timeout=0.05)
@@ -443,23 +423,7 @@ def test_a_failed_write_leaves_the_queue_free(home: Path, long_lived: tam.Tam) -
     other.close()
 
 
-def test_a_rollback_that_fails_leaves_the_queue_free(home: Path, long_lived: tam.Tam) -> None:
-    class Broken:
-        in_transaction = True
-
-        def execute(self, sql: str) -> None:
-            if sql != "BEGIN IMMEDIATE":
-                raise sqlite3.OperationalError("disk I/O error")
-
-    queue = long_lived.store._queue
-    with pytest.raises(sqlite3.OperationalError):
-        with tam._Writing(Broken(), queue):
-            pass
-    with tam.FileLock(queue.path, timeout=0.05):
-        pass
-
-
-def test_a_killed_holder_of_the_queue_stops_nobody(home: Path, long_lived: tam.Tam) -> None:
+def test_a_killed_writer_stops_nobody(home: Path, long_lived: tam.Tam) -> None:
     holder = python("""
 tam_ = tam.Tam(project="p")
 with tam_.store.writing() as db:
@@ -471,24 +435,6 @@ with tam_.store.writing() as db:
     finish(holder)
     assert long_lived.call("task.show", {"id": 1})["task"]["title"] == "one"
     assert long_lived.call("task.add", {"title": "t"})["task"]["id"] == 4
-
-
-@pytest.mark.parametrize("missing", ["fcntl", "lock file", "locks"])
-def test_writers_work_without_the_queue(
-    home: Path, monkeypatch: pytest.MonkeyPatch, missing: str
-) -> None:
-    if missing == "fcntl":
-        monkeypatch.setattr(tam, "fcntl", None)
-    elif missing == "locks":
-
-        def refuse(*args: object) -> None:
-            raise OSError(errno.ENOLCK, "No locks available")
-
-        monkeypatch.setattr(tam.fcntl, "flock", refuse)
-    else:
-        (home / "tam.db3.lock").unlink()
-        (home / "tam.db3.lock").mkdir()
-    assert run("task", "add", "t", "--json").data["task"]["id"] == 4
 
 
 # -- files that change under a long-lived process --

@@ -5,7 +5,6 @@ Real processes, signals, file systems and locales (contract, storage; output; ex
 from __future__ import annotations
 
 import ast
-import fcntl
 import itertools
 import json
 import os
@@ -85,7 +84,7 @@ def test_a_home_of_any_name(tmp_path: Path, name: bytes) -> None:
     shown = run("config", "--json", **env).data
     assert shown["home"] == (place + b"/.tam").decode("utf-8", "replace")
     assert sorted(os.listdir(place + b"/.tam")) == [
-        b"tam.config.toml", b"tam.config.toml.lock", b"tam.db3", b"tam.db3.lock"
+        b"tam.config.toml", b"tam.config.toml.lock", b"tam.db3"
     ]
     assert os.listdir(place) == [b".tam"]
     with open(place + b"/.tam/tam.db3", "wb") as file:
@@ -206,10 +205,16 @@ tam.end_on_interrupt()
 os.write(1, b"go")
 sys.exit(tam.main())
 """)
-#: The same with a busy timeout that no test lives to see the end of.
-PATIENT = ("-c", INTERRUPTED[1].replace(
-    "sys.exit(", "tam.Tam = functools.partial(tam.Tam, busy_timeout=600)\nsys.exit("
-).replace("import os", "import functools, os"))
+#: The same with a busy timeout that no test lives to see the end of; `go` when it waits for it.
+WAITING = ("-c", f"""
+import functools, os, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import tam
+tam.end_on_interrupt()
+tam.Tam = functools.partial(tam.Tam, busy_timeout=600)
+tam.time.sleep = lambda seconds, sleep=time.sleep: (os.write(1, b"go"), sleep(600))
+sys.exit(tam.main())
+""")
 EVERY_COMMAND = [line.split() for line in """\
 -h
 -V
@@ -294,19 +299,12 @@ def test_an_interrupt_while_tam_waits_for_another_writer(scratch_home: Path) -> 
     a_home_with_work(1)
     holder = sqlite3.connect(scratch_home / "tam.db3", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    queue = os.open(scratch_home / "tam.db3.lock", os.O_RDWR)
-    waiting = process("task", "done", "1", program=PATIENT)
+    waiting = process("task", "done", "1", program=WAITING)
     assert waiting.stdout.read(2) == b"go"
-    with pytest.raises(BlockingIOError):  # as soon as it stands first in the queue
-        while True:
-            fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(queue, fcntl.LOCK_UN)
-            assert waiting.poll() is None
     waiting.send_signal(signal.SIGINT)
     result = ended(waiting)
     assert (result.code, result.out, result.err) == (130, "", "")
-    fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(queue), holder.close()
+    holder.close()
     assert run("task", "done", "1", "--json").data["task"]["revision"] == 2
 
 
@@ -426,7 +424,7 @@ def test_closed_and_full_streams_never_reach_a_file_of_tam(
             assert not told.stderr
     assert config_text(scratch_home) == config
     assert {path.name for path in scratch_home.iterdir()} == {
-        "tam.config.toml", "tam.config.toml.lock", "tam.db3", "tam.db3.lock"
+        "tam.config.toml", "tam.config.toml.lock", "tam.db3"
     }
     assert all(path.stat().st_size == 0 for path in scratch_home.glob("*.lock"))
     sound(scratch_home / "tam.db3")
@@ -835,7 +833,7 @@ def test_what_tam_makes_is_its_owners_only(scratch_home: Path, umask: int) -> No
     assert found.pop(".tam") == found.pop("logs") == 0o700
     assert set(found) == {
         "tam.config.toml", "tam.config.toml.lock", "tam.db3", "tam.db3-wal", "tam.db3-shm",
-        "tam.db3.lock", "tam.log", "tam.1.log",
+        "tam.log", "tam.1.log",
     }
     assert set(found.values()) == {0o600}, found
 
