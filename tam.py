@@ -938,23 +938,26 @@ def _toml_string(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def replace_file(path: str, data: bytes, overwrite: bool = True) -> None:
+def replace_file(
+    path: str, data: bytes, overwrite: bool = True, mode: int | None = None
+) -> None:
     """Write `data` under a temporary name and rename it, so that no one ever reads half of it.
 
-    An existing file keeps its permissions, a new one is its owner's only. A symbolic link stays
-    and its target is replaced. With `overwrite=False` an existing file is left alone. OSError,
-    also where a device or a pipe would be replaced.
+    An existing file keeps its permissions and a new one is its owner's only, unless `mode` says
+    what they are. A symbolic link stays and its target is replaced. With `overwrite=False` an
+    existing file is left alone. OSError, also where a device or a pipe would be replaced.
     """
     path = os.path.realpath(path)
     if overwrite and os.path.exists(path) and not os.path.isfile(path):
         raise FileExistsError(errno.EEXIST, "cannot replace what is no ordinary file", path)
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     with Unbroken():
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o600)
         try:
             try:
                 write_all(fd, data)
-                _copy_mode(path, fd)
+                if mode is None:
+                    _copy_mode(path, fd)
                 os.fsync(fd)
             finally:
                 os.close(fd)
@@ -3231,10 +3234,12 @@ COMMANDS = (
 
 #: Groups of commands, with their aliases and what they are for; `list` is each one's default.
 GROUPS = {"project": ("p", "Manage projects"), "task": ("t", "Manage tasks")}
-#: Commands that are programs of their own: (module, leading words, what for).
+#: Commands that are programs of their own: (module, function, what for).
 PROGRAMS = {
-    "mcp": ("tam_mcp", "Serve the tools to an MCP client over standard input and output"),
-    "tick": ("tam_tick", "Run the board as a Tick; `tick host` and `tick check` test Ticks"),
+    "mcp": ("tam_mcp", "main", "Serve the tools to an MCP client over standard input and output"),
+    "tick": ("tam_tick", "main",
+             "Run the board as a Tick; `tick host` and `tick check` test Ticks"),
+    "bundle": ("tam_mcp", "bundle", "Write tam into one file that any Python 3.11 or newer runs"),
 }
 #: Where a flag is not the property's own name. A plural one takes a comma-separated list.
 FLAGS = {
@@ -3483,7 +3488,7 @@ def report(error: TamError, command: str, as_json: bool) -> None:
     if as_json:
         write_stderr(failure(command, error))
         return
-    paper = _paper(2)
+    paper = paper_for(2)
     paper.word("ERROR", error.message)
     try:
         paper.write()
@@ -3491,7 +3496,8 @@ def report(error: TamError, command: str, as_json: bool) -> None:
         return  # as in write_stderr
 
 
-def _paper(fd: int) -> Paper:
+def paper_for(fd: int) -> Paper:
+    """Return the paper for a descriptor, in the encoding of its stream."""
     stream = sys.stdout if fd == 1 else sys.stderr
     return Paper(fd, os.environ, getattr(stream, "encoding", None) or "utf-8")
 
@@ -3567,7 +3573,7 @@ def _run_command(command: Command, argv: list[str]) -> int:
             write_stdout(success(command.operation.name, data, tam.default_project() or None,
                                  tam.default_agent() or None))
         else:
-            paper = _paper(1)
+            paper = paper_for(1)
             command.show(paper, _call_for_people(tam, command, parsed), parsed)
             paper.write()
     finally:
@@ -3593,7 +3599,7 @@ def _read_description(args: dict) -> None:
     if path is None and args.get("description") != "-":
         return
     name = "standard input" if path is None else printable(path)
-    source = 0 if path is None else _argument_path(path)
+    source = 0 if path is None else argument_path(path)
     try:
         with open(source, "rb", closefd=path is not None) as file:
             args["description"] = _decoded(file.read(MAX_LINE + 1))
@@ -3608,7 +3614,8 @@ def _read_description(args: dict) -> None:
         ) from None
 
 
-def _argument_path(text: str) -> str:
+def argument_path(text: str) -> str:
+    """Return the path that a word of the command line names."""
     # In a locale that is not UTF-8 the words of the command line may be either encoding's.
     return text if os.path.exists(text) else native_path(text)
 
@@ -3623,7 +3630,7 @@ def _decoded(data: bytes) -> str:
 
 
 def _run_program(word: str, argv: list[str], called: str = "") -> int:
-    module_name = PROGRAMS[word][0]
+    module_name, function, _ = PROGRAMS[word]
     if signal.getsignal(signal.SIGINT) is _leave:  # it has a terminal or children to look after
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -3637,7 +3644,7 @@ def _run_program(word: str, argv: list[str], called: str = "") -> int:
         )
         report(missing, word, "--json" in argv)
         return missing.exit_status
-    return module.main(argv)
+    return getattr(module, function)(argv)
 
 
 def _without_command(line: Line) -> int:
@@ -3662,7 +3669,7 @@ def _what_is_wrong(word: str | None) -> str:
 
 
 def _say(text: str) -> int:
-    paper = _paper(1)
+    paper = paper_for(1)
     paper.line(text.rstrip("\n"))
     paper.write()
     return 0
@@ -3690,7 +3697,7 @@ def top_help() -> str:
         (command.words[0], command.operation.summary)
         for command in COMMANDS if len(command.words) == 1
     ]
-    others += [(name, purpose) for name, (_, purpose) in PROGRAMS.items()]
+    others += [(name, purpose) for name, (_, _, purpose) in PROGRAMS.items()]
     others += [(name, run.__doc__.split("\n")[0].rstrip(".")) for name, run in EXTRAS.items()]
     return (
         f"tam {VERSION}: a task manager for coding agents and the people beside them.\n\n"
@@ -3743,20 +3750,46 @@ def _give(name: str, text: str, as_json: bool) -> int:
 def guide(argv: list[str]) -> int:
     """Print the guide for agents (llms.txt)."""
     as_json = _extra_parser("guide", guide).parse_args(argv).json
-    for directory in _guide_directories():
-        path = os.path.join(directory, "llms.txt")
+    text = shipped("llms.txt")
+    if text is None:
+        raise Internal(
+            "llms.txt is not beside tam.py: copy it there from the top of tam's source tree, or"
+            " install the distribution tam-agent, which has it. `tam -h` tells the commands",
+            missing_file="llms.txt",
+        )
+    return _give("guide", text.decode("utf-8"), as_json)
+
+
+def own_bundle() -> str | None:
+    """Return the archive that tam runs from, as it was named; None where it runs from files."""
+    return getattr(globals().get("__loader__"), "archive", None)
+
+
+def own_command() -> list[str]:
+    """Return the words that start this very tam from any directory."""
+    started = os.path.abspath(sys.argv[0])
+    if os.path.basename(started) in ("tam", "tam.exe") and os.path.isfile(started):
+        return [started]
+    return [sys.executable or "python3", os.path.abspath(own_bundle() or __file__)]
+
+
+def shipped(name: str) -> bytes | None:
+    """Return a file that comes with tam, by its path in the source tree; None where it is not."""
+    if own_bundle():
+        try:
+            return __loader__.get_data(os.path.join(own_bundle(), name))
+        except OSError:
+            return None
+    for directory in _shipping_places():
+        path = os.path.join(directory, name)
         if os.path.isfile(path):
-            with open(path, encoding="utf-8") as file:
-                return _give("guide", file.read(), as_json)
-    raise Internal(
-        "llms.txt is not beside tam.py: copy it there from the top of tam's source tree, or install"
-        " the distribution tam-agent, which has it. `tam -h` tells the commands",
-        missing_file="llms.txt",
-    )
+            with open(path, "rb") as file:
+                return file.read()
+    return None
 
 
-def _guide_directories() -> list[str]:
-    """Return where llms.txt may be: beside tam.py, or with the data of an installation."""
+def _shipping_places() -> list[str]:
+    """Return where tam's files may be: beside tam.py, or with the data of an installation."""
     import sysconfig
 
     here = os.path.dirname(os.path.abspath(__file__))
@@ -3769,11 +3802,18 @@ def _guide_directories() -> list[str]:
 def completion(argv: list[str]) -> int:
     """Print the completion script for a shell: bash, zsh or fish."""
     parser = _extra_parser("completion", completion, ("SHELL", "bash, zsh or fish"))
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)  # what the scripts ask for
     parsed = parser.parse_args(argv)
     if parsed.shell not in COMPLETIONS:
         shells = ", ".join(COMPLETIONS)
         raise Invalid(f"shell: {printable(parsed.shell)!r} is not one of {shells}")
-    return _give("completion", COMPLETIONS[parsed.shell](), parsed.json)
+    if parsed.words:
+        return _give("completion", "".join(word + "\n" for word in offers(parsed.words)), False)
+    import shlex
+
+    names = ["tam"] + ([os.path.basename(own_bundle())] if own_bundle() else [])
+    script = COMPLETIONS[parsed.shell].replace("COMMAND", shlex.join(own_command()))
+    return _give("completion", script.replace("NAMES", " ".join(names)), parsed.json)
 
 
 #: Words and flags of the commands that are programs, whose own parsers are in other files.
@@ -3782,29 +3822,45 @@ PROGRAM_WORDS = {
     "tick": (("host", "check"), ("--project", "--agent", "--json", "--help")),
     "tick host": ((), ("--help",)),
     "tick check": ((), ("--call", "--timeout", "--json", "--help")),
+    "bundle": ((), ("--force", "--json", "--help")),
 }
-#: What completion offers after a flag; None: the name of a file. The schema has the rest.
+#: What may stand after a flag, where no schema says so; nothing where a text of one's own must.
 FLAG_VALUES = {
-    "--priority": tuple("12345"), "--assigned": (ME, UNASSIGNED), "--description-file": None,
-    "--home": None, "--config": ("claude", "codex", "gemini", "vscode", "cursor", "json"),
-    "--call": (), "--timeout": (),
+    "--priority": tuple("12345"), "--assigned": (ME, UNASSIGNED),
+    "--config": ("claude", "codex", "gemini", "vscode", "cursor", "json"),
+    **dict.fromkeys(("--project", "--agent", "--home", "--call", "--timeout"), ()),
 }
+TOP_FLAGS = ("--json", "--project", "--agent", "--interactive", "--version", "--help")
 
 
-def completion_rows() -> dict[str, tuple]:
-    """Return for each command path what may follow it: (words, flags), as its parser has them."""
-    single = [command.words[0] for command in COMMANDS if len(command.words) == 1]
-    top = sorted([*GROUPS, *single, *PROGRAMS, *EXTRAS])
-    rows = {"": (top, ["--json", "--project", "--agent", "--interactive", "--version", "--help"])}
-    for command in COMMANDS:
-        rows[" ".join(command.words)] = ([], _flags(command_parser(command)))
-    for group in GROUPS:
-        words = [command.words[1] for command in COMMANDS if command.words[0] == group]
-        rows[group] = (words, rows[f"{group} list"][1])
-    for name, run in EXTRAS.items():
-        words = list(COMPLETIONS) if run is completion else []
-        rows[name] = (words, _flags(_extra_parser(name, run)))
-    return rows | PROGRAM_WORDS
+def offers(words: list[str]) -> list[str]:
+    """Return what the last of the words after `tam`, which is only begun, may become."""
+    *typed, begun = words
+    line = Line(typed)
+    after, flags, values = _offered(line, " ".join(line.words))
+    if typed and typed[-1] in values:
+        offered = values[typed[-1]]
+    else:
+        offered = flags if begun.startswith("-") else after or flags
+    return [word for word in offered if word.startswith(begun)]
+
+
+def _offered(line: Line, path: str) -> tuple:
+    """Return the words and the flags that may follow a line, and what may follow its flags."""
+    if path in PROGRAM_WORDS:
+        longer = " ".join([path, *line.rest[:1]])
+        return (*PROGRAM_WORDS.get(longer, PROGRAM_WORDS[path]), FLAG_VALUES)
+    if path in EXTRAS:
+        shells = tuple(COMPLETIONS) if path == "completion" else ()
+        return shells, _flags(_extra_parser(path, EXTRAS[path])), FLAG_VALUES
+    if path in GROUPS:
+        words = [command.words[1] for command in COMMANDS if command.words[0] == path]
+        return words, _flags(command_parser(_find_command((path, "list")))), FLAG_VALUES
+    if line.command is not None:
+        parser = command_parser(line.command)
+        return (), _flags(parser), _flag_values(parser, line.command.operation)
+    top = [*GROUPS, *PROGRAMS, *EXTRAS, *(c.words[0] for c in COMMANDS if len(c.words) == 1)]
+    return ((), (), FLAG_VALUES) if line.rest else (sorted(top), TOP_FLAGS, FLAG_VALUES)
 
 
 def _flags(parser: argparse.ArgumentParser) -> list[str]:
@@ -3812,124 +3868,38 @@ def _flags(parser: argparse.ArgumentParser) -> list[str]:
     return [flag for flag in flags if flag.startswith("--")]
 
 
-def _flag_values() -> dict[str, tuple | None]:
-    """Return what follows each flag that takes a value: words, () for any text, None for a file."""
-    values: dict = {}
-    for command in COMMANDS:
-        for action in command_parser(command)._actions:
-            rule = command.operation.properties.get(action.dest, {})
-            if action.option_strings and action.nargs != 0:
-                values |= {flag: tuple(rule.get("enum", ())) for flag in action.option_strings}
-    return values | FLAG_VALUES
+def _flag_values(parser: argparse.ArgumentParser, operation: Operation) -> dict[str, tuple]:
+    """Return what may follow each flag that takes a value: () for any text."""
+    valued = [action for action in parser._actions if action.nargs != 0]
+    return {
+        flag: tuple(operation.properties.get(action.dest, {}).get("enum", ()))
+        for action in valued for flag in action.option_strings
+    } | FLAG_VALUES
 
 
-def _spellings(path: str) -> list[str]:
-    """Return a command path in all the ways that its aliases allow."""
-    first, _, second = path.partition(" ")
-    firsts = [first, GROUPS[first][0]] if first in GROUPS else [first]
-    command = _find_command((first, second))
-    seconds = [second, command.alias] if command and command.alias else [second]
-    return [f"{one} {other}".strip() for one in firsts for other in seconds]
-
-
-def _bash_completion() -> str:
-    values = _flag_values()
-    after = "".join(
-        f'    {flag}) words="{" ".join(words)}" ;;\n' for flag, words in values.items() if words
-    )
-    rows = "".join(
-        "      " + "|".join(f'"{spelt}"' for spelt in _spellings(path))
-        + f') words="{" ".join(words)}"; flags="{" ".join(flags)}" ;;\n'
-        for path, (words, flags) in completion_rows().items()
-    )
-    files = "|".join(flag for flag, words in values.items() if words is None)
-    return BASH_COMPLETION.format(
-        valued="|".join(values), files=files, after=after, rows=rows,
-    )
-
-
+#: The shells ask tam itself what fits. Where it offers nothing they offer the names of files.
 BASH_COMPLETION = """\
-# bash completion for tam: put this into ~/.bashrc:  eval "$(tam completion bash)"
-_tam() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-  local path="" count=0 word value="" words="" flags=""
-  case "$previous" in
-    {files}) compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- "$current")); return ;;
-{after}    {valued}) COMPREPLY=(); return ;;
-  esac
-  if [ -z "$words" ]; then
-    for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
-      if [ -n "$value" ]; then value=""; continue; fi
-      case "$word" in
-        {valued}) value=1 ;;
-        --) COMPREPLY=(); return ;;
-        -*) ;;
-        *) if [ "$count" -lt 2 ]; then path="${{path:+$path }}$word"; count=$((count+1)); fi ;;
-      esac
-    done
-    case "$path" in
-{rows}    esac
-    case "$current" in -*) words="$flags" ;; *) words="${{words:-$flags}}" ;; esac
-  fi
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -F _tam tam
+_tam() {
+  local IFS=$'\\n'
+  COMPREPLY=($(COMMAND completion bash -- "${COMP_WORDS[@]:1:$((COMP_CWORD))}" 2>/dev/null))
+}
+complete -o default -F _tam NAMES
 """
-
-
-def _zsh_completion() -> str:
-    return (
-        '# zsh completion for tam: put this into ~/.zshrc:  eval "$(tam completion zsh)"\n'
-        "autoload -Uz compinit bashcompinit\n"
-        "(( $+functions[compdef] )) || compinit\nbashcompinit\n" + _bash_completion()
-    )
-
-
-def _fish_completion() -> str:
-    values = _flag_values()
-    lines = [FISH_COMPLETION.format(valued=" ".join(values))]
-    for path, (words, flags) in completion_rows().items():
-        start = f"complete -c tam -n '__tam_at {' '.join(map(json.dumps, _spellings(path)))}'"
-        if words:
-            lines.append(f"{start} -a '{' '.join(words)}'")
-        for flag in flags:
-            lines.append(f"{start} -l {flag[2:]}{_fish_value(flag, values)}")
-    return "\n".join(lines) + "\n"
-
-
-def _fish_value(flag: str, values: dict) -> str:
-    if flag not in values:
-        return ""
-    words = values[flag]
-    return " -r -F" if words is None else f" -x -a '{' '.join(words)}'"
-
-
-FISH_COMPLETION = """\
+COMPLETIONS = {
+    "bash": '# bash completion for tam: put this into ~/.bashrc:  eval "$(tam completion bash)"\n'
+    + BASH_COMPLETION,
+    "zsh": '# zsh completion for tam: put this into ~/.zshrc:  eval "$(tam completion zsh)"\n'
+    "autoload -Uz compinit bashcompinit\n"
+    "(( $+functions[compdef] )) || compinit\nbashcompinit\n" + BASH_COMPLETION,
+    "fish": """\
 # fish completion for tam: tam completion fish > ~/.config/fish/completions/tam.fish
-function __tam_at
-  set -l path
-  set -l value no
-  for word in (commandline -opc)[2..-1]
-    if test $value = yes
-      set value no
-      continue
-    end
-    switch $word
-      case --
-        return 1
-      case {valued}
-        set value yes
-      case '-*'
-      case '*'
-        set -a path $word
-    end
-  end
-  contains -- "$path[1..2]" $argv
+function __tam_offers
+  set -l offers (COMMAND completion fish -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)
+  test -n "$offers"; and printf '%s\\n' $offers; or __fish_complete_path (commandline -ct)
 end
-complete -c tam -f"""
-
-
-COMPLETIONS = {"bash": _bash_completion, "zsh": _zsh_completion, "fish": _fish_completion}
+complete -f -a '(__tam_offers)' -c NAMES
+""",
+}
 #: Commands of the program itself, beside the operations.
 EXTRAS = {"guide": guide, "completion": completion}
 

@@ -21,7 +21,6 @@ import argparse
 import json
 import os
 import signal
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 import tam
@@ -776,17 +775,131 @@ def server_command(options: Mapping[str, str | None]) -> list[str]:
     """The words that start this installation's server from any directory.
 
     Argument: the options to give it, by name without the dashes; those that are None or empty are
-    left out. An installed `tam` is named by its path, a copied tam.py by its interpreter's too.
+    left out.
     """
-    started = os.path.abspath(sys.argv[0])
-    if os.path.basename(started) in ("tam", "tam.exe") and os.path.isfile(started):
-        words = [started, "mcp"]
-    else:
-        words = [sys.executable or "python3", os.path.abspath(tam.__file__), "mcp"]
+    words = [*tam.own_command(), "mcp"]
     for name, value in options.items():
         if value:
             words += ["--" + name, value]
     return words
+
+
+# ---- bundle --------------------------------------------------------------------------------------
+
+#: What a bundle holds beside its start: without the modules it would not be tam.
+MODULES = ("tam.py", "tam_mcp.py", "tam_tick.py")
+TEXTS = (
+    "llms.txt", "LICENSE", "skills/tam-agent/SKILL.md",
+    "skills/tam-agent/references/agent-protocol.md", "skills/tam-tick/SKILL.md",
+)
+#: Looks at the version before anything that an older Python could not read.
+BUNDLE_START = """\
+import sys
+if sys.version_info < (3, 11):
+    sys.exit("tam needs Python 3.11 or newer; this is Python %d.%d. Run it with a newer python3."
+             % sys.version_info[:2])
+from tam import main
+sys.exit(main())
+"""
+
+
+def bundle(argv: list[str]) -> int:
+    """Run `tam bundle` with the words after it: write tam into one file. Result: the exit status.
+
+    The same content gives the same bytes, under one version of Python; another one runs it from
+    the source inside. Texts that are missing beside this tam are left out, modules are not.
+    """
+    as_json = "--json" in argv
+    try:
+        parsed = _bundle_parser().parse_args(argv)
+        missing = _bundle_to(tam.argument_path(parsed.path), parsed.force)
+    except tam.TamError as error:
+        tam.report(error, "bundle", as_json)
+        return error.exit_status
+    if as_json:
+        data = {"path": tam.path_text(os.path.abspath(parsed.path)), "missing": missing}
+        tam.write_stdout(tam.success("bundle", data, None, None))
+        return 0
+    paper = tam.paper_for(1)
+    paper.success(f"Bundle '{parsed.path}' written successfully.")
+    if missing:
+        paper.info(f"Not beside this tam, and so not in it: {', '.join(missing)}.")
+    paper.write()
+    return 0
+
+
+def _bundle_to(path: str, force: bool) -> list[str]:
+    """Write the bundle; return what is not in it. Errors: tam.Internal, tam.Conflict."""
+    files = {name: tam.shipped(name) for name in (*MODULES, *TEXTS)}
+    missing = [name for name, content in files.items() if content is None]
+    if set(missing) & set(MODULES):
+        where = tam.path_text(tam.__file__)
+        raise tam.Internal(f"a bundle needs {', '.join(missing)} beside {where}: copy them there",
+                           missing_files=missing)
+    shown = tam.path_text(path)
+    if os.path.lexists(path) and not (force or _is_bundle(path)):
+        raise tam.Conflict(f"{shown} is there and is no bundle of tam: give another path, or"
+                           " --force to replace it", path=shown)
+    data = _archive({name: content for name, content in files.items() if content is not None})
+    try:
+        tam.replace_file(path, data, mode=0o755)
+    except OSError as error:
+        raise tam.Internal(f"cannot write {shown}: {error.strerror}. Nothing was changed",
+                           path=shown) from None
+    return missing
+
+
+def _is_bundle(path: str) -> bool:
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"__main__.py", *MODULES} <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _archive(files: dict[str, bytes]) -> bytes:
+    """The bytes of the archive: what zipapp makes, with bytecode beside each module."""
+    import io
+    import zipfile
+
+    data = io.BytesIO()
+    data.write(b"#!/usr/bin/env python3\n")
+    with zipfile.ZipFile(data, "a") as archive:  # stored: to inflate costs more than to read
+        for name, content in {"__main__.py": BUNDLE_START.encode(), **files}.items():
+            archive.writestr(zipfile.ZipInfo(name), content)  # its time is 1980, not now
+            if name.endswith(".py"):
+                archive.writestr(zipfile.ZipInfo(name + "c"), _bytecode(name, content))
+    return data.getvalue()
+
+
+def _bytecode(name: str, source: bytes) -> bytes:
+    """Return what Python loads without a look at the source: PEP 552's unchecked form.
+
+    The second version of marshal tells nothing of how often an object is referred to, which
+    depends on what else runs: so the same source gives the same bytes.
+    """
+    import importlib.util
+    import marshal
+
+    code = compile(source, name, "exec", dont_inherit=True, optimize=0)
+    flags = (1).to_bytes(4, "little")
+    return (importlib.util.MAGIC_NUMBER + flags + importlib.util.source_hash(source)
+            + marshal.dumps(code, 2))
+
+
+def _bundle_parser() -> argparse.ArgumentParser:
+    parser = tam.Parser(
+        prog="tam bundle",
+        description="Write tam into one file that any Python 3.11 or newer runs.",
+        epilog="example:\n  tam bundle tam.pyz && ./tam.pyz status",
+        formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+    )
+    parser.add_argument("path", metavar="PATH", help="where to, such as tam.pyz")
+    parser.add_argument("--force", action="store_true", help="replace a file that is no bundle")
+    parser.add_argument("--json", action="store_true", help="print one JSON envelope")
+    return parser
 
 
 # ---- command -------------------------------------------------------------------------------------

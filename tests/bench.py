@@ -4,14 +4,16 @@
     python tests/bench.py core scale only these parts
 
 Not run by pytest, and nothing here is asserted: a machine's speed is no property of tam. Parts are
-core, scale, loop, crowd, drain, mcp and tick. Use a virtual environment whose Python has no
+core, starts, scale, loop, crowd, drain, mcp and tick. Use a virtual environment whose Python has no
 start-up hooks. The aims in the words are those of the project.
 """
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import select
+import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -70,7 +72,7 @@ def fill(home: str, tasks: int) -> str:
 def timed(argv: list, env: dict) -> float:
     """Return the seconds that one whole process takes."""
     started = time.perf_counter()
-    subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(argv, env=env, cwd="/", check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - started
 
 
@@ -108,6 +110,70 @@ def bench_core() -> None:
         })
     for name, seconds in medians.items():
         print(f"  {name:<12}{seconds * 1000:7.1f} ms  {seconds / medians['floor']:5.2f} x floor")
+
+
+def copied(folder: str, bytecode: bool) -> str:
+    """Copy the modules into a folder, with or without bytecode beside them; return the folder."""
+    for name in ("tam.py", "tam_mcp.py", "tam_tick.py"):
+        shutil.copy(ROOT / name, folder)
+    if bytecode:
+        compileall.compile_dir(folder, quiet=1)
+    return folder
+
+
+def ways(folder: str) -> dict:
+    """Return the words by which tam is started, for each way to have it in a folder."""
+    warm, cold = (os.path.join(folder, name) for name in ("warm", "cold"))
+    for place in (warm, cold):
+        os.mkdir(place)
+        copied(place, bytecode=place == warm)
+    bundle = os.path.join(folder, "tam.pyz")
+    subprocess.run([sys.executable, str(ROOT / "tam.py"), "bundle", bundle], check=True,
+                   stdout=subprocess.DEVNULL)
+    start = "import sys; sys.path.insert(0, {!r}); from tam import main; sys.exit(main())"
+    return {
+        "installed": [sys.executable, "-c", start.format(warm)],
+        "bundle": [sys.executable, bundle],
+        "by path": [sys.executable, os.path.join(warm, "tam.py")],
+        "python -m tam": [sys.executable, "-m", "tam"],
+        "installed, no bytecode": [sys.executable, "-c", start.format(cold)],
+        "-m, no bytecode": [sys.executable, "-m", "tam"],
+    }
+
+
+def bench_starts() -> None:
+    """`task next --claim --json` as a whole process, by each way to start it, against the floor
+    (aims: installed 1.2, bundle 1.6, by path 2.5). The rows without bytecode are what a machine
+    with PYTHONDONTWRITEBYTECODE=1 pays each time; the others read what is there."""
+    words = ("task", "next", "--claim", "--json")
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder:
+        path, env = fill(home, 10_000), environment(home) | {"PYTHONDONTWRITEBYTECODE": "1"}
+        started = ways(folder)
+        commands = {"floor": ([sys.executable, "-c", FLOOR, path, tam.NEXT_TASKS], env)}
+        for name, argv in started.items():
+            place = "cold" if "no bytecode" in name else "warm"
+            commands[name] = ([*argv, *words], env | {"PYTHONPATH": os.path.join(folder, place)})
+        medians = alternated(commands)
+        counts = {name: modules(argv, env) for name, (argv, env) in commands.items()}
+        answers = {name: first_answer([*argv, "mcp"], commands[name][1])
+                   for name, argv in started.items()}
+    source = (ROOT / "tam.py").read_text("utf-8")
+    begun = time.perf_counter()
+    compile(source, "tam.py", "exec")
+    compiling = time.perf_counter() - begun
+    for name, seconds in medians.items():
+        answer = f"{answers[name] * 1000:7.1f} ms" if name in answers else " " * 10
+        compiled = "by path" in name or "no bytecode" in name
+        share = f"{compiling / seconds:4.0%} compiling" if compiled else ""
+        print(f"  {name:<24}{seconds * 1000:7.1f} ms {seconds / medians['floor']:5.2f} x floor;"
+              f" mcp's first answer {answer}; {counts[name]} modules {share}")
+
+
+def modules(argv: list, env: dict) -> int:
+    """Return how many modules a command imports, those of the interpreter's start included."""
+    told = subprocess.run([argv[0], "-X", "importtime", *argv[1:]], env=env, cwd="/", check=True,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True).stderr
+    return told.count("import time:") - 1
 
 
 def bench_scale() -> None:
@@ -239,9 +305,9 @@ ECHO = "import os\nwhile os.read(0, 65536): os.write(1, b'x' * 600 + b'\\n')"
 class Pipe:
     """A process that answers one line with one line."""
 
-    def __init__(self, argv: list, home: str) -> None:
+    def __init__(self, argv: list, env: dict) -> None:
         self.process = subprocess.Popen(
-            argv, env=environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+            argv, env=env, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
         )
         self.output = self.process.stdout.fileno()
 
@@ -272,13 +338,13 @@ class Pipe:
 def mcp_server(home: str) -> Pipe:
     """Return a running server that has been opened as Claude Code opens it."""
     start = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tam; sys.exit(tam.main(['mcp']))"
-    server = Pipe([sys.executable, "-c", start], home)
+    server = Pipe([sys.executable, "-c", start], environment(home))
     server.ask("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
     return server
 
 
 def bench_mcp() -> None:
-    """Bytes that a model reads, the door's cost for a claim (aim 1.3 x + echo), the start."""
+    """Bytes that a model reads, and the door's cost for a claim (aim 1.3 x + echo)."""
     with tempfile.TemporaryDirectory() as home:
         fill(home, 20)
         server = mcp_server(home)
@@ -286,7 +352,6 @@ def bench_mcp() -> None:
         print_job(server)
         server.end()
     print_round_trip()
-    print_start()
 
 
 def print_list(server: Pipe) -> None:
@@ -320,7 +385,7 @@ def print_round_trip() -> None:
         fill(near, 10_000)
         fill(far, 10_000)
         opened = tam.Tam(env=environment(near))
-        server, echo = mcp_server(far), Pipe([sys.executable, "-c", ECHO], far)
+        server, echo = mcp_server(far), Pipe([sys.executable, "-c", ECHO], environment(far))
         medians = in_turn({
             "in process": lambda: opened.call("task.next", {"claim": True}),
             "over MCP": lambda: server.line(message),
@@ -345,25 +410,12 @@ def in_turn(actions: dict) -> dict:
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
-def print_start() -> None:
-    """Print the time from the start of the process to its first answer (aim: 150 ms)."""
-    starts = {
-        "installed": f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tam;"
-                     " sys.exit(tam.main(['mcp']))",
-        "script by path": None,
-    }
-    with tempfile.TemporaryDirectory() as home:
-        for name, code in starts.items():
-            words = ["-c", code] if code else [str(ROOT / "tam.py"), "mcp"]
-            print(f"  first answer, {name}: {first_answer(words, home) * 1000:.0f} ms")
-
-
-def first_answer(words: list, home: str) -> float:
-    """Return the median of ten starts."""
+def first_answer(argv: list, env: dict) -> float:
+    """Return the median seconds of ten starts of `tam mcp`, up to its first answer."""
     times = []
     for _ in range(10):
         started = time.perf_counter()
-        server = Pipe([sys.executable, *words], home)
+        server = Pipe(argv, env)
         server.ask("initialize", {"protocolVersion": "2025-11-25"})
         times.append(time.perf_counter() - started)
         server.end()
@@ -513,7 +565,8 @@ def bench_tick_idle(tick: Piped, seconds: float = 30.0) -> None:
 
 
 PARTS = {
-    "core": bench_core, "scale": bench_scale, "loop": bench_loop, "crowd": bench_crowd,
+    "core": bench_core, "starts": bench_starts, "scale": bench_scale, "loop": bench_loop,
+    "crowd": bench_crowd,
     "drain": bench_drain, "mcp": bench_mcp,
     "tick": bench_tick,
 }

@@ -108,10 +108,11 @@ class Desk:
         self.directory = directory / "desk"
         self.directory.mkdir()
         (directory / "bin").mkdir()
-        for name in ("tam.py", "tam_mcp.py", "tam_tick.py", "llms.txt"):
+        for name in ("tam.py", "tam_mcp.py", "tam_tick.py", "llms.txt", "LICENSE"):
             if (ROOT / name).exists():
                 shutil.copy(ROOT / name, self.directory)
         shutil.copytree(ROOT / "tests" / "ticks", self.directory / "tests" / "ticks")
+        shutil.copytree(ROOT / "skills", self.directory / "skills")
         self.env = {
             "HOME": str(directory / "home"), "TERM": "xterm", "LANG": "C.UTF-8",
             "PATH": f"{directory / 'bin'}{os.pathsep}{os.environ['PATH']}",

@@ -34,7 +34,7 @@ EVENTS = (
     "created", "updated", "claimed", "heartbeat", "released", "completed", "reopened", "deleted",
 )
 #: Words of the tables that documents may call by these names, beside the operations.
-PROGRAMS = ("mcp", "tick", "guide", "completion", "help", "tick host", "tick check")
+PROGRAMS = ("mcp", "tick", "bundle", "guide", "completion", "help", "tick host", "tick check")
 
 
 def name_of(path: Path) -> str:

@@ -101,7 +101,8 @@ def test_guide_of_other_ways_to_install(wheel: Path, tmp_path: Path) -> None:
 # Completion. Each case: what is typed before Tab, and what is offered.
 
 CASES = {
-    "": {"completion", "config", "guide", "history", "mcp", "project", "status", "task", "tick"},
+    "": {"bundle", "completion", "config", "guide", "history", "mcp", "project", "status", "task",
+         "tick"},
     "task he": {"heartbeat"},
     "t he": {"heartbeat"},
     "project ": {"list", "add", "use", "current", "edit", "del"},
@@ -147,10 +148,12 @@ def test_bash_offers_the_right_words() -> None:
 @needs("bash")
 def test_bash_offers_files(tmp_path: Path) -> None:
     (tmp_path / "my notes.md").touch()
-    asked = "COMP_WORDS=(tam task add x --description-file my); COMP_CWORD=5; _tam"
-    printed = 'echo "${COMPREPLY[@]}"'
-    told = run("bash", "--norc", "-c", f"{script('bash')}\n{asked}\n{printed}", cwd=tmp_path)
-    assert told.stdout == b"my notes.md\n"
+    (tmp_path / "tam.bash").write_text(script("bash"))
+    with Shell("bash", "--norc", "-i", cwd=tmp_path) as shell:
+        shell.type("source ./tam.bash; tam() { printf '<%s>' \"$@\"; echo; }; echo rea''dy\n")
+        shell.wait("ready")
+        shell.type("tam task add x --description-file my\t\n")
+        shell.wait("<--description-file><my notes.md>")
 
 
 @needs("fish")
@@ -159,7 +162,8 @@ def test_fish_offers_the_right_words(tmp_path: Path) -> None:
     asked = "".join(f"complete -C 'tam {typed}' | string join ' '\necho =\n" for typed in CASES)
     told = run("fish", "--no-config", "-c", f"source {tmp_path}/tam.fish\n{asked}", cwd=tmp_path)
     assert told.stderr == b""
-    offered = [set(part.split()) for part in told.stdout.decode().split("=\n")[:-1]]
+    parts = told.stdout.decode().replace("/", " ").split("=\n")[:-1]
+    offered = [set(part.split()) for part in parts]
     files = {path.name for path in tmp_path.iterdir()}  # offered where nothing else fits
     assert dict(zip(CASES, (words - files for words in offered), strict=True)) == CASES
 
