@@ -63,7 +63,7 @@ try:
     import re
     import sqlite3
     import time
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 except KeyboardInterrupt:  # Ctrl-C while the interpreter still loads: the same end as later
     raise SystemExit(130) from None
 
@@ -237,21 +237,6 @@ class SchemaCheck:
         self.keywords = KEYWORDS
         self.limit = self.left = steps
         self.depth = 0
-
-    def sentences(self, value: object) -> Iterator[tuple[str, str]]:
-        """Yield all that is wrong with a value, as (JSON Pointer, sentence); nothing if it fits.
-
-        A sentence says what must be so and, in short, what was found; lone surrogates appear as
-        escapes. SchemaError where the check takes too many steps or goes too deep, and where the
-        value is none that JSON has. The schema must be a right one, as tam's own are.
-        """
-        try:
-            for at, must, part in self.violations(self.root, value, ()):
-                self.spend(4)
-                yield self.pointer(at), f"{must}; found {shown_value(part)}"
-        except RecursionError:
-            text = "the schema and the value are nested too deep to be checked"
-            raise SchemaError(text, unsupported=True) from None
 
     def violations(self, schema: object, value: object, at: tuple) -> Iterator[tuple]:
         """Yield what a part of the schema finds wrong with a part of the value."""
@@ -560,17 +545,24 @@ def _inside(value: object) -> list:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+#: What JSON lets stand in a string and many readers of lines take for the end of one.
+_LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def encode_json(value: object) -> bytes:
-    """Return `value` as compact JSON in UTF-8, without a newline.
+    """Return `value` as compact JSON in UTF-8, which no reader of lines takes for more than one.
 
     Raises BadJSON for NaN, a lone surrogate, and what has no JSON form.
     """
     try:
-        return _ENCODER.encode(value).encode("utf-8")
+        return on_one_line(_ENCODER.encode(value)).encode("utf-8")
     except (ValueError, TypeError, RecursionError) as error:
         raise BadJSON(f"no JSON form: {error}") from None
+
+
+def on_one_line(text: str) -> str:
+    """Return JSON or TOML with the ends of lines that a string may hold as escapes."""
+    return text if text.isascii() else text.translate(_LINE_ENDS)
 
 
 def has_surrogate(value: object) -> bool:
@@ -729,6 +721,7 @@ class Home:
             ) from None
         self.config_file = os.path.join(self.directory, CONFIG_NAME)
         self.shown_config = path_text(self.config_file)  # for answers and messages
+        self.unknown: list[str] = []  # keys of the config that are none of tam's, once it is read
         self._config: dict = {}
         self._seen: object = ()
 
@@ -785,6 +778,7 @@ class Home:
 
     def _read(self, create: bool) -> str:
         try:
+            need_file(self.config_file)
             with open(self.config_file, "rb") as file:
                 return file.read().decode("utf-8")
         except FileNotFoundError:
@@ -820,7 +814,7 @@ class Home:
 
     def _defaults_text(self) -> str:
         known = ((key, value) for key, value in self._defaults().items() if value is not None)
-        return "".join(f"{key} = {_toml_string(value)}\n" for key, value in known)
+        return "".join(f"{key} = {toml_string(value)}\n" for key, value in known)
 
     def _settings(self, text: str) -> dict:
         try:
@@ -837,8 +831,15 @@ class Home:
                     f"{key} in {self.shown_config} must be a string, not {found[key]!r}",
                     config_file=self.shown_config, key=key,
                 )
+        self.unknown = [key for key in found if key not in CONFIG_KEYS]
         defaults = self._defaults()
         return {key: found.get(key) or defaults[key] for key in CONFIG_KEYS}
+
+
+def need_file(path: str) -> None:
+    """Raise OSError for a pipe, a device or the like: to open one may take for ever."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "it is no ordinary file", path)
 
 
 def file_stamp(path: str) -> tuple | None:
@@ -909,13 +910,13 @@ def _holds(text: str, wanted: dict) -> bool:
 
 def _edit_toml(text: str, changes: dict) -> str:
     """Replace, add or drop top-level keys by line; the caller checks the result by parsing it."""
-    lines = text.splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)
     for key, value in changes.items():
         pattern = re.compile(rf'\s*["\']?{re.escape(key)}["\']?\s*=')
         # Below the first [table] a key is the table's; so a new one goes to the top.
         top = next((number for number, line in enumerate(lines) if _TABLE.match(line)), len(lines))
         places = [number for number in range(top) if pattern.match(lines[number])]
-        new = f"{key} = {_toml_string(value)}" if value is not None else None
+        new = f"{key} = {toml_string(value)}" if value is not None else None
         if places:
             old = lines[places[0]]
             lines[places[0]] = "" if new is None else new + _after_value(old)
@@ -933,9 +934,10 @@ def _after_value(line: str) -> str:
     return line[found.end(2) + 1:] if found and found[1] else "\n"
 
 
-def _toml_string(value: str) -> str:
+def toml_string(value: str) -> str:
+    """Return a text as a basic string of TOML."""
     # JSON's escapes are a subset of TOML's basic strings, but for the raw DEL that TOML forbids.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return on_one_line(json.dumps(value, ensure_ascii=False)).replace("\x7f", "\\u007f")
 
 
 def replace_file(
@@ -948,8 +950,8 @@ def replace_file(
     existing file is left alone. OSError, also where a device or a pipe would be replaced.
     """
     path = os.path.realpath(path)
-    if overwrite and os.path.exists(path) and not os.path.isfile(path):
-        raise FileExistsError(errno.EEXIST, "cannot replace what is no ordinary file", path)
+    if overwrite:
+        need_file(path)
     temporary = f"{path}.{os.urandom(8).hex()}.tmp"
     with Unbroken():
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode or 0o600)
@@ -1070,11 +1072,13 @@ def _append_log(path: str, pattern: str, text: str, limit: int) -> None:
             return  # a full disk must not print a traceback; the work goes on
 
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    need_file(path)
     handler = PrivateLog(path, maxBytes=limit, backupCount=LOG_FILES)
     if "{}" in pattern:
         handler.namer = lambda name: pattern.replace("{}", name.rsplit(".", 1)[1])
     try:
-        record = logging.makeLogRecord({"msg": text, "levelname": "INFO", "process": os.getpid()})
+        safe = "\n".join(map(printable, text.split("\n")))
+        record = logging.makeLogRecord({"msg": safe, "levelname": "INFO", "process": os.getpid()})
         handler.setFormatter(logging.Formatter("%(asctime)s [%(process)d] %(message)s"))
         handler.emit(record)
     finally:
@@ -1866,7 +1870,12 @@ def _guard(work: Work, row: sqlite3.Row, args: dict) -> None:
 def config_show(work: Work, args: dict) -> dict:
     """The settings, and where they and the files are."""
     home = work.home
-    return {**home.config, "config_file": home.shown_config, "home": path_text(home.directory)}
+    settings = home.config
+    unknown = {key: nearest(key, CONFIG_KEYS) for key in home.unknown}
+    return {
+        **settings, "config_file": home.shown_config, "home": path_text(home.directory),
+        **({"unknown": unknown} if unknown else {}),
+    }
 
 
 def status(work: Work, args: dict) -> dict:
@@ -1941,9 +1950,9 @@ def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
     """Return the row of a live project; NotFound with its name otherwise."""
     row = db.execute(GET_PROJECT, (name,)).fetchone()
     if row is None:
-        raise NotFound(
-            f"project {name} not found. List the projects to see what there is", project=name
-        )
+        near = nearest(name, [live["name"] for live in db.execute(LIST_PROJECTS)])
+        what_next = did_you_mean(near) or ". List the projects to see what there is"
+        raise NotFound(f"project {name} not found{what_next}", project=name, **suggestion(near))
     return row
 
 
@@ -2314,9 +2323,9 @@ _NO_CONTROLS = "^[^\x00-\x1f\x7f-\x9f]*$"
 _NO_COMMA = "^[^,\x00-\x1f\x7f-\x9f]*$"
 #: What the patterns ask for, in words: an error says this instead.
 PATTERN_WORDS = {
-    _ONE_LINE: "must be one line",
-    _NO_CONTROLS: "must have no control characters",
-    _NO_COMMA: "must have no comma and no control characters",
+    _ONE_LINE: "it must be one line",
+    _NO_CONTROLS: "control characters are not allowed",
+    _NO_COMMA: "commas and control characters are not allowed",
 }
 #: Here as in the rest of the table sizes stand first: what is too big is not looked into.
 _TAG_LIST = {
@@ -2592,16 +2601,15 @@ def checked(operation: Operation, arguments: dict) -> dict:
         args[name] = _normal(name, value, schema["properties"].get(name, {}))
     for name in operation.required:
         if name not in args:
-            raise Invalid(f"{name}: this argument is needed", argument=name,
+            raise Invalid(f"{_label(name)} is missing", argument=name,
                           required=list(operation.required))
     _check_size(args.get("description"))
-    wrong = next(SchemaCheck(schema).sentences(args), None)
-    if wrong is not None:
-        raise _invalid_argument(wrong, args, schema["properties"])
+    for at, _, value in SchemaCheck(schema).violations(schema, args, ()):
+        raise _complaint(at, value, operation, args)
     if args.get("agent") == HUMAN:
         raise Invalid(
-            f'agent: "{HUMAN}" is reserved for people. Choose an id of your own; leave it out to'
-            " act as a person", argument="agent", value=HUMAN,
+            f'The agent id "{HUMAN}" is reserved for people. Choose an id of your own; leave it out'
+            " to act as a person", argument="agent", value=HUMAN,
         )
     for name, rule in operation.properties.items():
         if "default" in rule:
@@ -2630,29 +2638,127 @@ def _check_size(description: object) -> None:
     size = len(description.encode("utf-8")) if isinstance(description, str) else 0
     if size > DESCRIPTION_MAX:
         raise Invalid(
-            f"description: {size} bytes; at most {DESCRIPTION_MAX} are allowed. Shorten it",
+            f"The description has {size:,} bytes; at most {DESCRIPTION_MAX:,} are allowed",
             argument="description", length=size, limit=DESCRIPTION_MAX,
         )
 
 
-def _invalid_argument(violation: tuple, args: dict, properties: dict) -> Invalid:
-    pointer, sentence = violation
-    for pattern, words in PATTERN_WORDS.items():
-        sentence = sentence.replace(f"must match the pattern {json.dumps(pattern)}", words)
-    name = printable(pointer[1:].split("/")[0].replace("~1", "/").replace("~0", "~"))
-    details: dict = {"argument": name} if name else {}
-    value = args.get(name)
-    if name in args:
-        details["value"] = value if not isinstance(value, (str, list, dict)) else _shortened(value)
-    if isinstance(value, str):
-        details["length"] = len(value)
-        longest = properties.get(name, {}).get("maxLength", len(value))
-        if len(value) > longest:
-            details["limit"] = longest
-    return Invalid(f"{name}: {sentence}" if name else sentence, **details)
+def _complaint(at: tuple, value: object, operation: Operation, args: dict) -> Invalid:
+    """Return the error for the argument at a place where the schema finds something wrong."""
+    path: list = []
+    while at:
+        at, key = at
+        path.insert(0, key)
+    name = printable(str(path[0]))
+    rule = operation.properties.get(path[0])
+    if rule is None:
+        near = nearest(name, operation.properties)
+        return Invalid(f"There is no argument {name}{did_you_mean(near)}", argument=name,
+                       allowed=list(operation.properties), **suggestion(near))
+    if len(path) > 1:
+        rule, label = rule["items"], "A tag"
+    else:
+        label = _label(name)
+    # The schema's first word that the value breaks is the one to tell of.
+    word = next(word for word in rule if word in COMPLAINTS and _breaks(word, rule, value))
+    sentence, details = COMPLAINTS[word](label, rule, value)
+    whole = args[path[0]]
+    length = {"length": len(whole)} if isinstance(whole, str) else {}
+    return Invalid(sentence, argument=name, value=_shortened(whole), **length, **details)
 
 
-def _shortened(value: object) -> str:
+def _breaks(word: str, rule: dict, value: object) -> bool:
+    return any(True for _ in SchemaCheck(rule).of_keyword(word, rule, value, ()))
+
+
+#: How a sentence calls an argument, where its name would say too little.
+LABELS = {
+    "id": "The task's id", "name": "The project's name", "new_name": "The new name",
+    "agent": "The agent id", "lease_seconds": "The lease in seconds",
+    "assigned": "The agent to look for", "search": "The text to look for",
+    "idempotency_key": "The idempotency key", "if_revision": "The revision",
+    "tag": "The list of tags", "tags": "The list of tags",
+}
+
+
+def _label(name: str) -> str:
+    return LABELS.get(name, f"The {name}")
+
+
+def _wrong_type(label: str, rule: dict, value: object) -> tuple[str, dict]:
+    return f"{label} must be {TYPE_WORDS[rule['type']]}, not {shown_value(value)}", {}
+
+
+def _wrong_choice(label: str, rule: dict, value: object) -> tuple[str, dict]:
+    *most, last = rule["enum"]
+    near = nearest(str(value), rule["enum"])
+    sentence = f"{label} is {', '.join(most)} or {last}, not {shown_value(value)}"
+    return sentence + did_you_mean(near), {"allowed": rule["enum"], **suggestion(near)}
+
+
+def _out_of_range(label: str, rule: dict, value: object) -> tuple[str, dict]:
+    span = rule["description"].partition(",")[0]
+    sentence = f"{label} goes from {span}, and cannot be {shown_value(value)}"
+    return sentence, {"allowed": {"minimum": rule["minimum"], "maximum": rule["maximum"]}}
+
+
+def _empty(label: str, rule: dict, value: object) -> tuple[str, dict]:
+    return f"{label} is empty", {}
+
+
+def _too_long(label: str, rule: dict, value: str) -> tuple[str, dict]:
+    limit = rule["maxLength"]
+    sentence = f"{label} has {len(value):,} characters; at most {limit:,} are allowed"
+    return sentence, {"limit": limit}
+
+
+def _too_many(label: str, rule: dict, value: list) -> tuple[str, dict]:
+    limit = rule["maxItems"]
+    sentence = f"{label} has {len(value):,} items; at most {limit} are allowed"
+    return sentence, {"limit": limit}
+
+
+def _wrong_character(label: str, rule: dict, value: str) -> tuple[str, dict]:
+    pattern = rule["pattern"]
+    place = re.match(pattern.removesuffix("$"), value).end()  # as far as the characters fit
+    what = f"U+{ord(value[place]):04X} as its character {place + 1}"
+    sentence = f"{label} has {what}: {PATTERN_WORDS[pattern]}"
+    return sentence, {"character": place + 1}
+
+
+#: What is said of a value that breaks a word of its argument's schema, for people and as data.
+COMPLAINTS = {
+    "type": _wrong_type, "enum": _wrong_choice, "minimum": _out_of_range,
+    "maximum": _out_of_range, "minLength": _empty, "maxLength": _too_long,
+    "maxItems": _too_many, "pattern": _wrong_character,
+}
+TYPE_WORDS = {
+    "integer": "a whole number", "string": "text", "array": "a list of texts",
+    "boolean": "true or false",
+}
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return which of the known words was meant, if one is near enough."""
+    import difflib
+
+    found = difflib.get_close_matches(word.lower(), [str(one) for one in known], 1, 0.7)
+    return found[0] if found else None
+
+
+def did_you_mean(near: str | None) -> str:
+    """Return the question for the end of a sentence; "" where nothing was near enough."""
+    return f". Did you mean {near}?" if near else ""
+
+
+def suggestion(near: str | None) -> dict:
+    """Return the same as a detail of an error."""
+    return {"suggestion": near} if near else {}
+
+
+def _shortened(value: object) -> object:
+    if not isinstance(value, (str, list, dict)):
+        return value
     text = printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= 60 else text[:59] + "…"
 
@@ -2961,9 +3067,13 @@ def _people_time(text: str | None) -> str:
 
 
 def show_config(paper: Paper, data: dict, args: dict) -> None:
+    unknown = data.get("unknown", {})
     width = max(map(len, data))
     for key, value in data.items():
-        paper.line(f"{key:<{width}}  {printable(value) if value is not None else '(not set)'}")
+        if value is not unknown:
+            paper.line(f"{key:<{width}}  {printable(value) if value is not None else '(not set)'}")
+    for key, near in unknown.items():
+        paper.info(f"{key} is no setting of tam{did_you_mean(near) or '.'}")
 
 
 def show_status(paper: Paper, data: dict, args: dict) -> None:
@@ -3306,10 +3416,47 @@ argparse._ = str
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse, with errors as exceptions: the caller decides where they go."""
+    """argparse, with errors as exceptions and in words that say what to do next.
+
+    The caller decides where they go; `words` are what was parsed last.
+    """
+
+    words: list[str] = []
+
+    def parse_args(self, words: list[str]) -> argparse.Namespace:
+        """Return the options in these words; Usage where they cannot be understood."""
+        self.words = words
+        return super().parse_args(words)
 
     def error(self, message: str) -> None:
-        raise Usage(f"{message}. See `{self.prog} -h`", usage=self.format_usage().strip())
+        sentence, near = self._in_plain_words(message)
+        end = "" if sentence.endswith("?") else "."
+        usage = self.format_usage().strip()
+        raise Usage(f"{sentence}{end} See `{self.prog} -h`", usage=usage, **suggestion(near))
+
+    def _in_plain_words(self, message: str) -> tuple[str, str | None]:
+        """Return what argparse says as a sentence for the one who typed it, and what was meant."""
+        about, _, what = message.removeprefix("argument ").partition(": ")
+        if what.startswith("expected "):
+            return f"{about} needs a value; one that begins with - is written {about}=-…", None
+        choices = next((action.choices for action in self._actions
+                        if action.choices and about in action.option_strings), None)
+        if choices:
+            word = what.split("'")[1]
+            near = nearest(word, choices)
+            sentence = f"{about} is one of {', '.join(choices)}, not {printable(word)!r}"
+            return sentence + did_you_mean(near), near
+        known = [flag for action in self._actions for flag in action.option_strings]
+        for word in before_dashes(self.words):
+            if re.match("-[^0-9]", word) and word.partition("=")[0] not in known:
+                near = nearest(word.partition("=")[0], known)
+                free = "" if near else ". A text that begins with - goes behind --"
+                return f"unknown option {printable(word)!r}{did_you_mean(near)}{free}", near
+        if "are required" in about:
+            return f"{what} is missing", None
+        if about == "unrecognized arguments":
+            return f"{printable(what)!r} is too much: put quotes around a text of many words", None
+        return f"{about} {what}" if message.startswith("argument ") else message, None
 
     def print_help(self, file: object = None) -> None:
         _say(self.format_help())  # at once and whole, so that a closed pipe is noticed here
@@ -3323,7 +3470,7 @@ def _help_formatter(prog: str) -> argparse.HelpFormatter:
 def strict_integer(text: str) -> int:
     """Return an argument as an integer; argparse reports what is none."""
     if not re.fullmatch(r"[+-]?[0-9]+", text):
-        raise argparse.ArgumentTypeError(f"{printable(text)!r} is no integer")
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {printable(text)!r}")
     # Beyond any stored number all values are alike, and int() refuses absurdly many digits.
     return int(text) if len(text) < 40 else (INT64_MAX + 1) * (-1 if text[0] == "-" else 1)
 
@@ -3397,6 +3544,11 @@ def _add_option(group: object, operation: Operation, name: str, rule: dict) -> N
         )
 
 
+def before_dashes(words: list[str]) -> list[str]:
+    """Return the words before the first `--`: behind it all are texts."""
+    return words[:words.index("--")] if "--" in words else words
+
+
 class Line:
     """A command line, taken apart as far as its command: globals before it, the words, the rest."""
 
@@ -3412,8 +3564,7 @@ class Line:
     @property
     def json(self) -> bool:
         """Whether --json was asked for, however wrong the rest is."""
-        end = self.rest.index("--") if "--" in self.rest else len(self.rest)
-        return "--json" in self.before or "--json" in self.rest[:end]
+        return "--json" in self.before or "--json" in before_dashes(self.rest)
 
     def _take_words(self) -> None:
         while self.rest and self.command is None:
@@ -3536,7 +3687,8 @@ def _hold_descriptors() -> None:
         try:
             os.fstat(fd)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)
+            # Nothing can be read from it: a closed input is not an empty one.
+            os.open(os.devnull, os.O_WRONLY if fd == 0 else os.O_RDWR)
 
 
 def _dispatch(argv: list[str]) -> int:
@@ -3604,14 +3756,13 @@ def _read_description(args: dict) -> None:
         with open(source, "rb", closefd=path is not None) as file:
             args["description"] = _decoded(file.read(MAX_LINE + 1))
     except OSError as error:
-        raise Invalid(
-            f"description: cannot read {name}: {error.strerror}", argument="description"
-        ) from None
+        reason = "it is closed" if error.errno == errno.EBADF else error.strerror
+        raise Invalid(f"The description cannot be read from {name}: {reason}",
+                      argument="description") from None
     except UnicodeDecodeError as error:
         reason = f"{error.reason} at byte {error.start}"
-        raise Invalid(
-            f"description: {name} is no UTF-8 text ({reason})", argument="description"
-        ) from None
+        raise Invalid(f"The description in {name} is no UTF-8 text ({reason})",
+                      argument="description") from None
 
 
 def argument_path(text: str) -> str:
@@ -3623,7 +3774,7 @@ def argument_path(text: str) -> str:
 def _decoded(data: bytes) -> str:
     if len(data) > MAX_LINE:  # longer than anything sensible: its end may never come
         raise Invalid(
-            f"description: more than {MAX_LINE} bytes; at most {DESCRIPTION_MAX} are allowed",
+            f"The description has more than {MAX_LINE:,} bytes; at most {DESCRIPTION_MAX:,} are allowed",
             argument="description", length=len(data), limit=DESCRIPTION_MAX,
         )
     return data.decode("utf-8")
@@ -3657,15 +3808,23 @@ def _without_command(line: Line) -> int:
         return _say(f"tam {VERSION}\n")
     if first in ("-h", "--help", "help") or first is None and not line.json:
         return _say(group_help(line.words[0]) if line.words else top_help())
-    raise Usage(f"{_what_is_wrong(first)}. See `{' '.join(['tam', *line.words])} -h`")
+    sentence, near = _what_is_wrong(first, line)
+    end = "" if near else "."
+    page = " ".join(["tam", *line.words])
+    raise Usage(f"{sentence}{end} See `{page} -h`", **suggestion(near))
 
 
-def _what_is_wrong(word: str | None) -> str:
+def _what_is_wrong(word: str | None, line: Line) -> tuple[str, str | None]:
+    """Return the sentence for a word that is no command, and the word that was meant."""
     if word is None:
-        return "a command is missing"
+        return "a command is missing", None
     if word in Line.VALUED:
-        return f"{word} needs a value"
-    return f"unknown {'option' if word.startswith('-') else 'command'} {printable(word)!r}"
+        return f"{word} needs a value", None
+    after, flags, _ = _offered(Line(line.words), " ".join(line.words))
+    dashed = word.startswith("-")
+    near = nearest(word, flags if dashed else after)
+    kind = "option" if dashed else "command"
+    return f"unknown {kind} {printable(word)!r}{did_you_mean(near)}", near
 
 
 def _say(text: str) -> int:

@@ -423,7 +423,7 @@ def encode(value: object) -> bytes:
         return tam.encode_json(value)
     except tam.BadJSON:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return text.encode("utf-8", "replace")
+        return tam.on_one_line(text).encode("utf-8", "replace")
 
 
 def error_reply(identity: Identity | None, error: RpcError) -> dict:
@@ -549,7 +549,8 @@ RETRY_STEP = "Call again in a few seconds."
 def failure(error: tam.TamError) -> dict:
     """The answer of a call that failed: what is wrong, and in the last sentence what to do."""
     step = RETRY_STEP if error.details.get("retryable") else NEXT_STEP[error.code]
-    return {"error": {**error.as_dict(), "message": f"{error.message.rstrip('.')}. {step}"}}
+    end = "" if error.message.endswith((".", "?")) else "."
+    return {"error": {**error.as_dict(), "message": f"{error.message}{end} {step}"}}
 
 
 LEGACY_METHODS = {
@@ -763,12 +764,12 @@ def client_config(client: str, command: list[str]) -> str:
     Arguments: one of CLIENTS; the command's words. Result: TOML for codex, else JSON.
     """
     if client == "codex":
-        words = [json.dumps(word, ensure_ascii=False) for word in command]
+        words = [tam.toml_string(word) for word in command]
         return f"[mcp_servers.tam]\ncommand = {words[0]}\nargs = [{', '.join(words[1:])}]\n"
     key, typed = JSON_CLIENTS[client]
     entry = {"type": "stdio"} if typed else {}
     entry |= {"command": command[0], "args": command[1:]}
-    return json.dumps({key: {"tam": entry}}, indent=2, ensure_ascii=False) + "\n"
+    return tam.on_one_line(json.dumps({key: {"tam": entry}}, indent=2, ensure_ascii=False)) + "\n"
 
 
 def server_command(options: Mapping[str, str | None]) -> list[str]:

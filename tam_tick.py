@@ -2978,6 +2978,21 @@ class StrangersCheck(tam.SchemaCheck):
 
     # -- values --
 
+    def sentences(self, value: object) -> Iterator[tuple[str, str]]:
+        """Yield all that is wrong with a value, as (JSON Pointer, sentence); nothing if it fits.
+
+        A sentence says what must be so and, in short, what was found; lone surrogates appear as
+        escapes. tam.SchemaError where the check takes too many steps or goes too deep, and where the
+        value is none that JSON has. The schema must be a right one: see `unchecked`.
+        """
+        try:
+            for at, must, part in self.violations(self.root, value, ()):
+                self.spend(4)
+                yield self.pointer(at), f"{must}; found {tam.shown_value(part)}"
+        except RecursionError:
+            text = "the schema and the value are nested too deep to be checked"
+            raise tam.SchemaError(text, unsupported=True) from None
+
     def of_keyword(self, word: str, schema: dict, value: object, at: tuple) -> Iterator[tuple]:
         """As in tam; a keyword that needs what is not supported is skipped, if that was asked."""
         try:

@@ -396,7 +396,7 @@ def test_a_record_has_a_time_and_a_process_and_is_private(scratch_home: Path) ->
     finally:
         os.umask(mask)
     [text] = logs(scratch_home).values()
-    assert f"[{os.getpid()}] hello 网站 \\udcff" in text
+    assert f"[{os.getpid()}] hello 网站 \ufffd" in text
     assert stat.S_IMODE((scratch_home / "logs" / "tam.log").stat().st_mode) == 0o600
     assert stat.S_IMODE((scratch_home / "logs").stat().st_mode) == 0o700
 

@@ -98,7 +98,9 @@ def fails(result: Result, code: str, exit_status: int, details: dict | None = No
     assert envelope["error"]["code"] == code, envelope
     assert envelope["error"]["message"] and "\n" not in envelope["error"]["message"]
     if details is not None:
-        assert envelope["error"]["details"] == details
+        found = envelope["error"]["details"]
+        more = ("suggestion", "allowed", "character")  # what else may help; these have own tests
+        assert {key: found[key] for key in found if key in details or key not in more} == details
     return envelope
 
 
@@ -371,8 +373,9 @@ def test_a_value_of_the_wrong_domain_is_invalid_and_named(
     shared: dict, line: str, details: dict
 ) -> None:
     error = fails(js(line, **shared), "invalid", 1, details)["error"]
-    if "argument" in details:
-        assert error["message"].startswith(details["argument"] + ": ")
+    words = error["message"].casefold()
+    for machine in ("^[", "pattern", "must have at", "found ", "minlength", "none", "/"):
+        assert machine not in words, words
 
 
 @pytest.mark.parametrize("tags", [["t" * 65], [f"t{n}" for n in range(33)]], ids=["long", "many"])
@@ -861,7 +864,7 @@ def test_an_overlong_description_is_refused_with_its_length_and_the_limit(
     for words in (["--description-file", path], ["--description", "-"]):
         result = run("task", "add", "x", *words, "--json", stdin=text.encode(), **shared)
         message = fails(result, "invalid", 1, details)["error"]["message"]
-        assert str(size) in message and "65536" in message
+        assert f"{size:,}" in message and "65,536" in message
     fails(
         run("task", "update", "1", "--description", text, "--json", **shared), "invalid", 1, details
     )

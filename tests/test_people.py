@@ -479,7 +479,7 @@ def test_for_people_old_commands_fail_with_1_and_new_ones_with_their_own_code(
 
 def test_usage_errors_point_to_the_help_page() -> None:
     assert complaint("task", "show", "x") == (
-        2, "ERROR argument ID: 'x' is no integer. See `tam task show -h`"
+        2, "ERROR ID must be a whole number, not 'x'. See `tam task show -h`"
     )
     assert complaint("task", "fly") == (2, "ERROR unknown command 'fly'. See `tam task -h`")
     assert complaint("fly") == (2, "ERROR unknown command 'fly'. See `tam -h`")
@@ -488,7 +488,7 @@ def test_usage_errors_point_to_the_help_page() -> None:
     assert complaint("--fly", "task") == (2, "ERROR unknown option '--fly'. See `tam -h`")
     assert complaint("--agent") == (2, "ERROR --agent needs a value. See `tam -h`")
     assert complaint("project", "edit", "x") == (
-        2, "ERROR the following arguments are required: NEW_NAME. See `tam project edit -h`"
+        2, "ERROR NEW_NAME is missing. See `tam project edit -h`"
     )
 
 

@@ -416,6 +416,9 @@ def test_closed_and_full_streams_never_reach_a_file_of_tam(
         shell = f'exec "{sys.executable}" -W error "{SCRIPT}" {words} {streams}'
         told = subprocess.run(["sh", "-c", shell], input=b"a description", capture_output=True,
                               timeout=DEADLINE)
+        if "<&-" in streams and "--description -" in words:
+            assert told.returncode == 1  # a closed input is no empty description
+            continue
         assert told.returncode == (1 if unwritable and code == 0 else code), (words, told)
         assert b"Traceback" not in told.stderr
         if unwritable and code == 0 and "2>" not in streams:
@@ -428,8 +431,8 @@ def test_closed_and_full_streams_never_reach_a_file_of_tam(
     }
     assert all(path.stat().st_size == 0 for path in scratch_home.glob("*.lock"))
     sound(scratch_home / "tam.db3")
-    [added] = query(scratch_home / "tam.db3", "SELECT title, content FROM task WHERE id = 2")
-    assert added == ("written nowhere", "" if "<&-" in streams else "a description")
+    added = query(scratch_home / "tam.db3", "SELECT title, content FROM task WHERE id = 2")
+    assert added == ([] if "<&-" in streams else [("written nowhere", "a description")])
 
 
 def test_a_reader_that_goes_away_in_the_middle_of_a_long_answer() -> None:

@@ -145,7 +145,7 @@ def test_depth_is_limited_exactly_and_only_depth() -> None:
 
 
 @pytest.mark.parametrize("value, line", [
-    ({"é": ["語", 1.5, None, True]}, '{"é":["語",1.5,null,true]}'), ("\u2028\0", '"\u2028\\u0000"'),
+    ({"é": ["語", 1.5, None, True]}, '{"é":["語",1.5,null,true]}'), ("\u2028\0", '"\\u2028\\u0000"'),
     ({}, "{}"), ("a/b\"\\", '"a/b\\"\\\\"'),
 ])
 def test_encode_json_is_compact_utf8_on_one_line(value: object, line: str) -> None:
