@@ -960,13 +960,21 @@ def replace_file(
                 write_all(fd, data)
                 if mode is None:
                     _copy_mode(path, fd)
-                os.fsync(fd)
+                _sync(fd)
             finally:
                 os.close(fd)
             _put_in_place(temporary, path, overwrite)
         except BaseException:
             os.unlink(temporary)
             raise
+
+
+def _sync(fd: int) -> None:
+    """Bring a file to the disk: on macOS fsync alone leaves it in the disk's own cache."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    except (AttributeError, OSError):  # not macOS, or a file system that does not know it
+        os.fsync(fd)
 
 
 def _copy_mode(path: str, fd: int) -> None:
@@ -1311,6 +1319,7 @@ class Store:
             db.execute("PRAGMA foreign_keys = ON")
             # SQLite's own default, but some builds take less for a WAL: an answered write stays.
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA fullfsync = ON")  # has a meaning on macOS only: see _sync
             if not is_current(db, self.path):
                 migrate(db, self.path)
             _use_wal(db, self.path)
