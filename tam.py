@@ -1195,7 +1195,9 @@ EVENT_COLUMNS = "id, task_id, event, actor, from_status, to_status, metadata, cr
 GET_PROJECT = f"SELECT id, name, created, updated FROM project WHERE name = ? AND {LIVE}"
 ANY_PROJECT = f"SELECT id, name, created, updated, NOT ({LIVE}) AS gone FROM project WHERE name = ?"
 PROJECT_BY_ID = "SELECT id, name, created, updated FROM project WHERE id = ?"
-LIST_PROJECTS = f"SELECT id, name, created, updated FROM project WHERE {LIVE} ORDER BY id"
+LIST_PROJECTS = (
+    f"SELECT id, name, created, updated FROM project WHERE {LIVE} AND id > :after ORDER BY id"
+)
 ADD_PROJECT = "INSERT INTO project (name, created, updated) VALUES (?, ?, ?)"
 RESTORE_PROJECT = "UPDATE project SET is_deleted = 0 WHERE id = ?"
 DELETE_PROJECT = "UPDATE project SET is_deleted = 1 WHERE id = ?"
@@ -1932,8 +1934,9 @@ def _candidates(work: Work, limit: int) -> list[dict]:
 
 
 def project_list(work: Work, args: dict) -> list[dict]:
-    """All live projects, oldest first."""
-    return [project_view(row) for row in work.db.execute(LIST_PROJECTS)]
+    """All live projects, or those after the cursor, oldest first."""
+    after = {"after": bounded(args.get("cursor") or 0)}
+    return [project_view(row) for row in work.db.execute(LIST_PROJECTS, after)]
 
 
 def project_current(work: Work, args: dict) -> dict:
@@ -1959,7 +1962,8 @@ def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
     """Return the row of a live project; NotFound with its name otherwise."""
     row = db.execute(GET_PROJECT, (name,)).fetchone()
     if row is None:
-        near = nearest(name, [live["name"] for live in db.execute(LIST_PROJECTS)])
+        names = [live["name"] for live in db.execute(LIST_PROJECTS, {"after": 0})]
+        near = nearest(name, names)
         what_next = did_you_mean(near) or ". List the projects to see what there is"
         raise NotFound(f"project {name} not found{what_next}", project=name, **suggestion(near))
     return row
@@ -2022,6 +2026,11 @@ def task_list(work: Work, args: dict) -> dict:
     }
 
 
+def bounded(number: int) -> int:
+    """Return an asked id or place as one that SQLite can compare."""
+    return min(max(number, 0), INT64_MAX)
+
+
 def clamp_limit(limit: int) -> int:
     """Return an asked limit within 1..LIMIT_MAX (P 4.1: clamped, no error)."""
     return min(max(limit, 1), LIMIT_MAX)
@@ -2079,7 +2088,7 @@ def _after(work: Work, cursor: int | None) -> tuple[str, dict]:
         return "", {}
     row = work.db.execute(
         f"SELECT {CREATED} AS created FROM task WHERE id = ? AND project_id = ?",
-        (min(max(cursor, 0), INT64_MAX), work.project["id"]),
+        (bounded(cursor), work.project["id"]),
     ).fetchone()
     if row is None:
         raise Invalid(
@@ -2099,10 +2108,14 @@ def _total(work: Work, args: dict, where: str, parameters: dict) -> int:
 
 
 def task_show(work: Work, args: dict) -> dict:
-    """The task and its newest events."""
+    """The task and its newest events; with an offset, the rest of the description from there."""
     row = work.row(args["id"])
     events = _event_views(work, "task_id", row["id"], (None, LIMIT_DEFAULT))
-    return {"task": work.view_of(row), "events": events}
+    view = work.view_of(row)
+    if args.get("offset"):
+        offset = bounded(args["offset"])
+        view |= {"description": view["description"][offset:], "description_offset": offset}
+    return {"task": view, "events": events}
 
 
 def task_events(work: Work, args: dict) -> dict:
@@ -2136,7 +2149,7 @@ def _events(work: Work, column: str, key: int, args: dict) -> dict:
 def _event_views(work: Work, column: str, key: int, page: tuple) -> list[dict]:
     since, limit = page
     newest = since is None
-    after = min(max(since or 0, 0), INT64_MAX)
+    after = bounded(since or 0)
     rows = work.db.execute(
         f"SELECT {EVENT_COLUMNS} FROM task_events WHERE {column} = ? AND id > ?"
         f" ORDER BY id {'DESC' if newest else 'ASC'} LIMIT ?", (key, after, limit),
@@ -2378,6 +2391,7 @@ PROPERTIES = {
     "search": {"type": "string", "description": "Text in title or description, any case"},
     "limit": {"type": "integer", "default": LIMIT_DEFAULT, "description": _LIMIT_WORDS},
     "cursor": {"type": "integer", "description": "next_cursor of the page before"},
+    "offset": {"type": "integer", "description": "Skips so much of the description"},
     "since": {
         "type": "integer", "description": "After this event id; 0 from the start; else the newest",
     },
@@ -2468,7 +2482,7 @@ OPERATIONS = {operation.name: operation for operation in (
     ),
     Operation(
         "project.list", project_list, "List the projects",
-        tool="project_list", doors=_ALL_DOORS, title="List projects",
+        tool="project_list", doors=_ALL_DOORS, title="List projects", properties=("cursor",),
         description="Names to pass as project.",
     ),
     Operation(
@@ -2502,7 +2516,9 @@ OPERATIONS = {operation.name: operation for operation in (
     Operation(
         "task.show", task_show, "Show one task with its newest events",
         tool="task_get", doors=_ALL_DOORS, project="checks", title="Show a task",
-        properties=_ID, required=_ID, description="One task whole, with its newest events.",
+        properties=("id", "offset"), required=_ID,
+        description="One task whole, with its newest events."
+        " If its description was cut, pass next_offset as offset.",
     ),
     Operation(
         "task.add", task_add, "Add a task",
@@ -3408,6 +3424,8 @@ HELP_WORDS = {
     "limit": "at most this many: {}",
     ("task.list", "limit"): "at most this many: {} with --json, else all",
     "cursor": "go on after this one: the next_cursor of the page before",
+    ("project.list", "cursor"): "only projects after the one with this id",
+    "offset": "skip so many characters of the description",
     "since": "what came after this event, oldest first; 0 begins at the start; without it"
     " the newest",
     "lease_seconds": "how long it is yours: {}",

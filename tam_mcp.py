@@ -97,7 +97,7 @@ ALWAYS_SHOWN = ("tam_status", "tam_task_next", "tam_task_claim", "tam_task_compl
 PUBLISHED = ("type", "description", "enum", "items")
 #: Arguments whose names say it all, or that INSTRUCTIONS explain once for all tools.
 SELF_EXPLAINING = (
-    "id", "project", "agent", "title", "description", "status", "search", "cursor",
+    "id", "project", "agent", "title", "description", "status", "search", "cursor", "offset",
     "idempotency_key",
 )
 
@@ -323,7 +323,7 @@ def _marks(key: str, kept: list, data: dict) -> dict:
     if "next_cursor" in data:
         marks["next_cursor"] = kept[-1]["id"]
     if key == "projects":
-        marks["note"] = "the command `tam project list --json` prints all of them"
+        marks |= {"count": len(kept), "next_cursor": kept[-1]["id"]}
     return marks
 
 
@@ -338,11 +338,27 @@ def _cut_longest(data: dict, excess: int) -> dict:
         inner[key] = inner[key].copy()
         inner = inner[key]
     text = inner[field]
-    inner[field] = text[:max(0, len(text) - excess - MARK_ROOM)]
+    inner[field] = _beginning(text, len(_compact(text)) - excess - MARK_ROOM)
     inner[field + "_length"] = len(text)
     data["truncated"] = True
-    data["note"] = f"{field} is cut; the command `tam task show ID --json` prints a task whole"
+    data["note"] = f"{field} is cut"
+    if field == "description":
+        offset = inner.get("description_offset", 0) + len(inner[field])
+        data |= {"note": "description is cut; tam_task_get with offset next_offset has what follows",
+                 "next_offset": offset}
     return data
+
+
+def _beginning(text: str, room: int) -> str:
+    """As much of a text as takes at most so many characters in JSON, which has escapes."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if len(_compact(text[:middle])) <= room:
+            low = middle
+        else:
+            high = middle - 1
+    return text[:low]
 
 
 def _texts(value: dict | list, path: tuple) -> Iterator[tuple[int, tuple]]:

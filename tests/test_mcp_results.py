@@ -276,6 +276,20 @@ def test_get_cuts_an_endless_description_last_and_says_so(
     assert data["task"]["description_length"] == len(text)
     assert text.startswith(data["task"]["description"])
     assert data["truncated"] is True and "description" in data["note"]
+    read, calls = data["task"]["description"], 1
+    while "next_offset" in data:
+        data, _failed, size = call(server, "tam_task_get", id=1, offset=data["next_offset"])
+        assert size <= BUDGET and data["task"]["description_offset"] == len(read)
+        read += data["task"]["description"]
+        calls += 1
+    assert read == text and calls <= 7 * LONG // BUDGET + 2
+
+
+@pytest.mark.parametrize("offset, rest", [(0, "abcé"), (2, "cé"), (4, ""), (9, ""), (-3, "abcé")])
+def test_an_offset_skips_characters(server: tam_mcp.Server, offset: int, rest: str) -> None:
+    server.tam.call("task.update", {"id": 1, "description": "abcé", "agent": "agent-a"})
+    data, _failed, _size = call(server, "tam_task_get", id=1, offset=offset)
+    assert data["task"]["description"] == rest and "next_offset" not in data
 
 
 @pytest.mark.parametrize("name", ["tam_task_claim", "tam_task_heartbeat", "tam_task_complete"])
@@ -304,7 +318,13 @@ def test_projects_have_a_name_and_are_cut_whole(server: tam_mcp.Server) -> None:
     data, _failed, size = call(server, "tam_project_list")
     assert size <= BUDGET
     assert data["truncated"] is True and data["total"] == 201
-    assert 0 < len(data["projects"]) < 201 and "tam project list" in data["note"]
+    found = [project["name"] for project in data["projects"]]
+    while data.get("truncated"):
+        cursor = data["next_cursor"]
+        data, _failed, size = call(server, "tam_project_list", cursor=cursor)
+        assert size <= BUDGET
+        found += [project["name"] for project in data["projects"]]
+    assert found == ["p", *(f"project {number}" for number in range(200))]
 
 
 def test_budget_is_a_parameter() -> None:
