@@ -3660,9 +3660,8 @@ HOST_CELL_MOST = 12
 class HostScreen:
     """What a terminal of the kind xterm-256color shows, as a list of lines; colours are ignored.
 
-    It knows what curses sends for that terminal: cursor moves, erasing, insertion and deletion,
-    scroll regions, the alternate screen, line drawing and wide characters. Rows and columns count
-    from 0. A cell is a character with its combining marks; the right half of a wide one is "".
+    It knows what curses sends for that terminal, see HOST_TERMINAL. Rows and columns count from 0.
+    A cell is a character with its combining marks; the right half of a wide one is "".
     """
 
     def __init__(self, columns: int = 120, rows: int = 30) -> None:
@@ -3671,7 +3670,7 @@ class HostScreen:
         self.replies = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
-        self._reset([])
+        self._reset()
 
     @property
     def display(self) -> list[str]:
@@ -3707,33 +3706,38 @@ class HostScreen:
 
     # -- state --
 
-    def _reset(self, params: list[int]) -> None:
+    def _reset(self) -> None:
         """RIS: the state of a terminal that was just switched on."""
-        self._lines = [self._blank_line() for _ in range(self.rows)]
+        self._lines = self._fitted([])
         self._behind: list[list[str]] | None = None
         self._row = self._column = 0
         self._saved = (0, 0)
+        self._last = " "
+        self._soft_reset()
+
+    def _soft_reset(self) -> None:
         self._top, self._bottom = 0, self.rows - 1
         self._wraps, self._inserts, self._from_top = True, False, False
         self._sets, self._shifted = ["B", "B"], 0
-        self._last = " "
 
-    def _blank_line(self) -> list[str]:
-        return [" "] * self.columns
+    @property
+    def _at(self) -> int:
+        """The cursor's column; `_column` is one more after the last, where the next text wraps."""
+        return min(self._column, self.columns - 1)
 
     def _fitted(self, lines: list[list[str]]) -> list[list[str]]:
         """Lines in the present size."""
-        for line in lines[:self.rows]:
-            self._heal(line, self.columns)
-            del line[self.columns:]
-            line.extend([" "] * (self.columns - len(line)))
         missing = max(0, self.rows - len(lines))
-        return lines[:self.rows] + [self._blank_line() for _ in range(missing)]
+        fitted = lines[:self.rows] + [[] for _ in range(missing)]
+        for line in fitted:
+            self._fit(line)
+        return fitted
 
-    def _move(self, row: int, column: int) -> None:
-        """Put the cursor somewhere on the screen."""
-        self._row = max(0, min(row, self.rows - 1))
-        self._column = max(0, min(column, self.columns - 1))
+    def _fit(self, line: list[str]) -> None:
+        """Cut or fill a line to the screen's width."""
+        self._heal(line, self.columns)
+        del line[self.columns:]
+        line.extend([" "] * (self.columns - len(line)))
 
     @staticmethod
     def _heal(line: list[str], column: int) -> None:
@@ -3741,48 +3745,23 @@ class HostScreen:
         if 0 < column < len(line) and line[column] == "":
             line[column - 1] = line[column] = " "
 
-    # -- tokens --
-
     def _token(self, match: re.Match[str]) -> None:
-        kind = match.lastgroup
+        """Write a text, or do what HOST_TERMINAL has for anything else."""
+        kind, name, params = match.lastgroup, match[0], [0]
         if kind == "text":
-            self._text(match["text"])
-        elif kind == "control":
-            self._control(match["control"])
-        elif kind == "escape":
-            HOST_ESCAPES.get(match["escape"], HostScreen._nothing)(self, [])
-        elif kind == "set":
-            self._select_set(match["shift"], match["set"])
-        elif kind == "final":
+            self._text(name)
+            return
+        if kind == "final":
             words = match["params"].replace(":", ";").split(";")
             params = [int(word[:6] or 0) for word in words[:32]]
-            name = match["private"] + match["between"] + match["final"]
-            HOST_SEQUENCES.get(name, HostScreen._nothing)(self, params)
+            name = "[" + match["private"] + match["between"] + match["final"]
+        elif kind == "set" and match["shift"] in "()":
+            self._sets["()".index(match["shift"])] = match["set"]
+        act = HOST_TERMINAL.get(name)
+        if act is not None:
+            act(self, min(max(1, params[0]), self.columns * self.rows), params)
 
-    def _nothing(self, params: list[int]) -> None:
-        """What this terminal ignores: colours, titles, keyboards, mice."""
-
-    def _control(self, char: str) -> None:
-        if char == "\r":
-            self._column = 0
-        elif char in "\n\v\f\x84":
-            self._index([])
-        elif char == "\x85":
-            self._next_line([])
-        elif char == "\b":
-            self._move(self._row, min(self._column, self.columns - 1) - 1)
-        elif char == "\t":
-            self._move(self._row, (self._column // 8 + 1) * 8)
-        elif char in "\x0e\x0f":
-            self._shifted = 1 if char == "\x0e" else 0
-
-    def _select_set(self, shift: str, name: str) -> None:
-        if shift in "()":
-            self._sets["()".index(shift)] = name
-        elif shift == "#" and name == "8":
-            self._lines = [["E"] * self.columns for _ in range(self.rows)]
-
-    # -- writing --
+    # -- writing and erasing --
 
     def _text(self, text: str) -> None:
         """Write printable characters at the cursor."""
@@ -3790,29 +3769,29 @@ class HostScreen:
             text = text.translate(HOST_GRAPHICS)
         if not text.isascii() or self._inserts or not self._wraps:
             for char in text:
-                self._put(char, 1 if char.isascii() else tam.cell_width(char))
+                self._put(char)
             return
         while text:
             if self._column >= self.columns:
-                self._next_line([])
+                self._next_line()
             part = text[:self.columns - self._column]
             self._place(list(part))
             text = text[len(part):]
             self._last = part[-1]
 
-    def _put(self, char: str, width: int) -> None:
+    def _put(self, char: str, times: int = 1) -> None:
         """Write one character of 0, 1 or 2 cells."""
+        width = tam.cell_width(char)
         if width == 0 or char == "\u200d":
             self._join(char)
             return
-        if self._column + width > self.columns:
-            if self._wraps:
-                self._next_line([])
-            self._column = max(0, min(self._column, self.columns - width))
-        if self._inserts:
-            self._insert_cells([width])
         self._last = char
-        self._place([char, ""][:width] if self.columns > 1 else [char])
+        for _ in range(times):
+            if self._column + width > self.columns:
+                if self._wraps:
+                    self._next_line()
+                self._column = max(0, min(self._column, self.columns - width))
+            self._place([char, ""][:width] if self.columns > 1 else [char])
 
     def _join(self, mark: str) -> None:
         """Add a combining mark to the character before the cursor."""
@@ -3824,232 +3803,171 @@ class HostScreen:
             line[column] += mark
 
     def _place(self, cells: list[str]) -> None:
-        """Overwrite cells from the cursor on; they fit into the line."""
-        line, end = self._lines[self._row], self._column + len(cells)
-        self._heal(line, self._column)
-        self._heal(line, end)
-        line[self._column:end] = cells
+        """Write cells at the cursor, over others or, in insert mode, before them."""
+        end = self._column + len(cells)
+        self._splice(self._column, self._column if self._inserts else end, cells)
         self._column = end
 
-    def _repeat(self, params: list[int]) -> None:
-        count = min(_host_count(params), self.columns * self.rows)
-        for _ in range(count):
-            self._put(self._last, tam.cell_width(self._last))
-
-    # -- moving --
-
-    def _index(self, params: list[int]) -> None:
-        """Down one row; at the bottom margin the region scrolls."""
-        if self._row == self._bottom:
-            self._scroll(1)
-        elif self._row < self.rows - 1:
-            self._row += 1
-
-    def _reverse_index(self, params: list[int]) -> None:
-        if self._row == self._top:
-            self._scroll(-1)
-        elif self._row > 0:
-            self._row -= 1
-
-    def _next_line(self, params: list[int]) -> None:
-        self._column = 0
-        self._index([])
-
-    def _up(self, params: list[int]) -> None:
-        edge = self._top if self._row >= self._top else 0
-        self._move(max(edge, self._row - _host_count(params)), self._column)
-
-    def _down(self, params: list[int]) -> None:
-        edge = self._bottom if self._row <= self._bottom else self.rows - 1
-        self._move(min(edge, self._row + _host_count(params)), self._column)
-
-    def _right(self, params: list[int]) -> None:
-        self._move(self._row, self._column + _host_count(params))
-
-    def _left(self, params: list[int]) -> None:
-        self._move(self._row, min(self._column, self.columns - 1) - _host_count(params))
-
-    def _lines_down(self, params: list[int]) -> None:
-        self._down(params)
-        self._column = 0
-
-    def _lines_up(self, params: list[int]) -> None:
-        self._up(params)
-        self._column = 0
-
-    def _to_column(self, params: list[int]) -> None:
-        self._move(self._row, _host_count(params) - 1)
-
-    def _to_row(self, params: list[int]) -> None:
-        self._to([_host_count(params), self._column + 1])
-
-    def _to(self, params: list[int]) -> None:
-        """To a row and column that count from 1, within the region in origin mode."""
-        row, column = _host_count(params) - 1, _host_count(params[1:]) - 1
-        if self._from_top:
-            row = min(row + self._top, self._bottom)
-        self._move(row, column)
-
-    def _tabs(self, params: list[int]) -> None:
-        self._move(self._row, (self._column // 8 + _host_count(params)) * 8)
-
-    def _back_tabs(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        self._move(self._row, ((column + 7) // 8 - _host_count(params)) * 8)
-
-    def _save(self, params: list[int]) -> None:
-        self._saved = (self._row, self._column)
-
-    def _restore(self, params: list[int]) -> None:
-        self._move(*self._saved)
-
-    # -- erasing, inserting, deleting, scrolling --
-
-    def _blank(self, row: int, start: int, end: int) -> None:
-        line = self._lines[row]
+    def _splice(self, start: int, end: int, cells: list[str]) -> None:
+        """Put cells in the place of those from `start` to `end` of the cursor's line."""
+        line = self._lines[self._row]
         self._heal(line, start)
         self._heal(line, end)
-        line[start:end] = [" "] * (min(end, self.columns) - start)
+        line[start:end] = cells
+        self._fit(line)
 
-    def _erase_line(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        start = 0 if params[0] in (1, 2) else column
-        self._blank(self._row, start, column + 1 if params[0] == 1 else self.columns)
+    def _erase_line(self, mode: int) -> None:
+        """EL: from the cursor on (0), up to it (1), or all (2)."""
+        start = 0 if mode in (1, 2) else self._at
+        end = self._at + 1 if mode == 1 else self.columns
+        self._splice(start, end, [" "] * (end - start))
 
-    def _erase_screen(self, params: list[int]) -> None:
-        if params[0] in (0, 1):
-            self._erase_line(params)
+    def _erase_screen(self, mode: int) -> None:
+        """ED: as EL, with the lines below or above."""
+        if mode in (0, 1):
+            self._erase_line(mode)
         rows = {0: range(self._row + 1, self.rows), 1: range(self._row), 2: range(self.rows)}
-        for row in rows.get(params[0], ()):
-            self._lines[row] = self._blank_line()
+        for row in rows.get(mode, ()):
+            self._lines[row] = [" "] * self.columns
 
-    def _erase_cells(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        self._blank(self._row, column, min(column + _host_count(params), self.columns))
+    # -- moving and scrolling --
 
-    def _insert_cells(self, params: list[int]) -> None:
-        line, column = self._lines[self._row], min(self._column, self.columns - 1)
-        self._heal(line, column)
-        line[column:column] = [" "] * min(_host_count(params), self.columns - column)
-        self._heal(line, self.columns)
-        del line[self.columns:]
+    def _move(self, row: int, column: int) -> None:
+        """Put the cursor somewhere on the screen."""
+        self._row = max(0, min(row, self.rows - 1))
+        self._column = max(0, min(column, self.columns - 1))
 
-    def _delete_cells(self, params: list[int]) -> None:
-        line, column = self._lines[self._row], min(self._column, self.columns - 1)
-        end = min(column + _host_count(params), self.columns)
-        self._heal(line, column)
-        self._heal(line, end)
-        del line[column:end]
-        line.extend([" "] * (self.columns - len(line)))
+    def _to(self, row: int, column: int) -> None:
+        """To a row and column that count from 1, within the region in origin mode."""
+        if self._from_top:
+            row = min(row + self._top, self._bottom + 1)
+        self._move(row - 1, column - 1)
 
-    def _insert_lines(self, params: list[int]) -> None:
-        if self._top <= self._row <= self._bottom:
-            self._scroll(-_host_count(params), self._row)
+    def _down(self, count: int, column: int) -> None:
+        """Rows down, or up where `count` is negative; the cursor does not leave the region."""
+        first = self._top if self._row >= self._top else 0
+        last = self._bottom if self._row <= self._bottom else self.rows - 1
+        self._move(max(first, min(self._row + count, last)), column)
 
-    def _delete_lines(self, params: list[int]) -> None:
-        if self._top <= self._row <= self._bottom:
-            self._scroll(_host_count(params), self._row)
+    def _step(self, by: int) -> None:
+        """One row down (1) or up (-1); at the region's edge, the region scrolls."""
+        if self._row == (self._bottom if by > 0 else self._top):
+            self._scroll(by, self._top)
+        else:
+            self._row = max(0, min(self._row + by, self.rows - 1))
 
-    def _scroll_up(self, params: list[int]) -> None:
-        self._scroll(_host_count(params))
+    def _next_line(self) -> None:
+        self._column = 0
+        self._step(1)
 
-    def _scroll_down(self, params: list[int]) -> None:
-        self._scroll(-_host_count(params))
-
-    def _scroll(self, count: int, top: int | None = None) -> None:
-        """Move the region's lines up by `count`, or down where it is negative."""
-        first, last = self._top if top is None else top, self._bottom
-        gap, back = (last, first) if count > 0 else (first, last)
-        for _ in range(min(abs(count), last - first + 1)):
+    def _scroll(self, count: int, first: int) -> None:
+        """Move the region's lines from `first` on up by `count`, or down where it is negative."""
+        if not self._top <= first <= self._bottom:
+            return  # insertion and deletion of lines outside of the region
+        gap, back = (self._bottom, first) if count > 0 else (first, self._bottom)
+        for _ in range(min(abs(count), self._bottom - first + 1)):
             del self._lines[back]
-            self._lines.insert(gap, self._blank_line())
+            self._lines.insert(gap, [" "] * self.columns)
 
-    def _region(self, params: list[int]) -> None:
-        top, bottom = _host_count(params) - 1, (params[1:] or [0])[0] or self.rows
-        if top < min(bottom, self.rows) - 1:
-            self._top, self._bottom = top, min(bottom, self.rows) - 1
-            self._to([1, 1])
+    def _region(self, top: int, bottom: int) -> None:
+        """DECSTBM: which rows scroll, counted from 1; bottom 0 is the last."""
+        bottom = min(bottom or self.rows, self.rows)
+        if top < bottom:
+            self._top, self._bottom = top - 1, bottom - 1
+            self._to(1, 1)
 
     # -- modes and reports --
 
-    def _set_mode(self, params: list[int]) -> None:
-        self._inserts = self._inserts or 4 in params
+    def _save(self) -> None:
+        self._saved = (self._row, self._column)
 
-    def _reset_mode(self, params: list[int]) -> None:
-        self._inserts = self._inserts and 4 not in params
+    def _shift(self, which: int) -> None:
+        self._shifted = which
 
-    def _set_private(self, params: list[int]) -> None:
-        self._private(params, True)
-
-    def _reset_private(self, params: list[int]) -> None:
-        self._private(params, False)
+    def _mode(self, params: list[int], on: bool) -> None:
+        if 4 in params:
+            self._inserts = on
 
     def _private(self, params: list[int], on: bool) -> None:
         for mode in params:
             if mode == 6:
                 self._from_top = on
-                self._to([1, 1])
+                self._to(1, 1)
             elif mode == 7:
                 self._wraps = on
             elif mode in (47, 1047, 1049):
                 self._switch(on, mode == 1049)
+            elif mode == 1048 and on:
+                self._save()
             elif mode == 1048:
-                (self._save if on else self._restore)([])
+                self._move(*self._saved)
 
     def _switch(self, alternate: bool, cursor: bool) -> None:
         """Go to the alternate screen, blank, or back to the one behind it."""
         if alternate and self._behind is None:
             if cursor:
-                self._save([])
-            self._behind = self._lines
-            self._lines = [self._blank_line() for _ in range(self.rows)]
+                self._save()
+            self._behind, self._lines = self._lines, self._fitted([])
         elif not alternate and self._behind is not None:
             self._lines, self._behind = self._behind, None
             if cursor:
-                self._restore([])
+                self._move(*self._saved)
 
-    def _report(self, params: list[int]) -> None:
-        """Answer a status or cursor report; more than a screenful of answers is dropped."""
-        if len(self.replies) > HOST_ESCAPE_MOST:
-            return
-        if params[0] == 5:
-            self.replies += b"\x1b[0n"
-        elif params[0] == 6:
-            column = min(self._column, self.columns - 1)
-            self.replies += b"\x1b[%d;%dR" % (self._row + 1, column + 1)
-
-    def _attributes(self, params: list[int]) -> None:
+    def _reply(self, text: str) -> None:
+        """Answer a question of the program; more than a screenful of answers is dropped."""
         if len(self.replies) <= HOST_ESCAPE_MOST:
-            self.replies += b"\x1b[?1;2c"
+            self.replies += text.encode()
 
-    def _soft_reset(self, params: list[int]) -> None:
-        self._top, self._bottom = 0, self.rows - 1
-        self._wraps, self._inserts, self._from_top = True, False, False
-        self._sets, self._shifted = ["B", "B"], 0
-
-
-def _host_count(params: list[int]) -> int:
-    """The first parameter of a sequence, whose default and least is 1."""
-    return max(1, params[0] if params else 1)
+    def _report(self, kind: int) -> None:
+        """DSR: the status, or where the cursor is."""
+        reports = {5: "\x1b[0n", 6: f"\x1b[{self._row + 1};{self._at + 1}R"}
+        self._reply(reports.get(kind, ""))
 
 
-HOST_ESCAPES = {
-    "7": HostScreen._save, "8": HostScreen._restore, "D": HostScreen._index,
-    "E": HostScreen._next_line, "M": HostScreen._reverse_index, "c": HostScreen._reset,
-}
-HOST_SEQUENCES = {
-    "@": HostScreen._insert_cells, "A": HostScreen._up, "B": HostScreen._down,
-    "C": HostScreen._right, "D": HostScreen._left, "E": HostScreen._lines_down,
-    "F": HostScreen._lines_up, "G": HostScreen._to_column, "H": HostScreen._to,
-    "I": HostScreen._tabs, "J": HostScreen._erase_screen, "K": HostScreen._erase_line,
-    "L": HostScreen._insert_lines, "M": HostScreen._delete_lines, "P": HostScreen._delete_cells,
-    "S": HostScreen._scroll_up, "T": HostScreen._scroll_down, "X": HostScreen._erase_cells,
-    "Z": HostScreen._back_tabs, "`": HostScreen._to_column, "a": HostScreen._right,
-    "b": HostScreen._repeat, "c": HostScreen._attributes, "d": HostScreen._to_row,
-    "e": HostScreen._down, "f": HostScreen._to, "h": HostScreen._set_mode,
-    "l": HostScreen._reset_mode, "n": HostScreen._report, "r": HostScreen._region,
-    "s": HostScreen._save, "u": HostScreen._restore, "?h": HostScreen._set_private,
-    "?l": HostScreen._reset_private, "!p": HostScreen._soft_reset,
+#: What the terminal does at a control character, an escape or, behind a "[", a control sequence:
+#: a function of the screen s, the first parameter n, whose default and least is 1, and all, p.
+#: What is missing is ignored: colours, titles, keyboards, mice.
+HOST_TERMINAL = {
+    "\b": lambda s, n, p: s._move(s._row, s._at - 1),
+    "\t": lambda s, n, p: s._move(s._row, (s._at // 8 + 1) * 8),
+    "\r": lambda s, n, p: s._move(s._row, 0),
+    **dict.fromkeys(("\n", "\v", "\f", "\x84", "\x1bD"), lambda s, n, p: s._step(1)),
+    **dict.fromkeys(("\x85", "\x1bE"), lambda s, n, p: s._next_line()),
+    "\x0e": lambda s, n, p: s._shift(1),
+    "\x0f": lambda s, n, p: s._shift(0),
+    **dict.fromkeys(("\x1b7", "[s"), lambda s, n, p: s._save()),
+    **dict.fromkeys(("\x1b8", "[u"), lambda s, n, p: s._move(*s._saved)),
+    "\x1bM": lambda s, n, p: s._step(-1),
+    "\x1bc": lambda s, n, p: s._reset(),
+    "[@": lambda s, n, p: s._splice(s._at, s._at, [" "] * n),
+    "[A": lambda s, n, p: s._down(-n, s._column),
+    **dict.fromkeys(("[B", "[e"), lambda s, n, p: s._down(n, s._column)),
+    **dict.fromkeys(("[C", "[a"), lambda s, n, p: s._move(s._row, s._at + n)),
+    "[D": lambda s, n, p: s._move(s._row, s._at - n),
+    "[E": lambda s, n, p: s._down(n, 0),
+    "[F": lambda s, n, p: s._down(-n, 0),
+    **dict.fromkeys(("[G", "[`"), lambda s, n, p: s._move(s._row, n - 1)),
+    **dict.fromkeys(("[H", "[f"), lambda s, n, p: s._to(n, (p[1:] or [1])[0])),
+    "[I": lambda s, n, p: s._move(s._row, (s._at // 8 + n) * 8),
+    "[J": lambda s, n, p: s._erase_screen(p[0]),
+    "[K": lambda s, n, p: s._erase_line(p[0]),
+    "[L": lambda s, n, p: s._scroll(-n, s._row),
+    "[M": lambda s, n, p: s._scroll(n, s._row),
+    "[P": lambda s, n, p: s._splice(s._at, s._at + n, []),
+    "[S": lambda s, n, p: s._scroll(n, s._top),
+    "[T": lambda s, n, p: s._scroll(-n, s._top),
+    "[X": lambda s, n, p: s._splice(s._at, s._at + n, [" "] * n),
+    "[Z": lambda s, n, p: s._move(s._row, ((s._at + 7) // 8 - n) * 8),
+    "[b": lambda s, n, p: s._put(s._last, n),
+    "[c": lambda s, n, p: s._reply("\x1b[?1;2c"),
+    "[d": lambda s, n, p: s._to(n, s._column + 1),
+    "[h": lambda s, n, p: s._mode(p, True),
+    "[l": lambda s, n, p: s._mode(p, False),
+    "[n": lambda s, n, p: s._report(p[0]),
+    "[r": lambda s, n, p: s._region(n, (p[1:] or [0])[0]),
+    "[?h": lambda s, n, p: s._private(p, True),
+    "[?l": lambda s, n, p: s._private(p, False),
+    "[!p": lambda s, n, p: s._soft_reset(),
 }
 
 
