@@ -47,6 +47,7 @@ from __future__ import annotations
 import argparse
 import codecs
 import collections
+import contextlib
 import dataclasses
 import datetime
 import functools
@@ -2918,8 +2919,6 @@ HOST_KEPT = 1 << 16
 HOST_PIPE_MOST = 1 << 20
 #: Remembered seqs of updates, to say how many were merged, and ids that were given up.
 HOST_REMEMBERED = 4096
-#: What a selector watches for: the values of selectors.EVENT_READ and EVENT_WRITE.
-HOST_READ, HOST_WRITE = 1, 2
 #: How many times the processes of a Tick are looked for and killed, since they may fork.
 HOST_KILLS = 200
 #: After how many rounds in a row without any of them nothing is taken to be left.
@@ -2928,6 +2927,7 @@ HOST_EMPTY = 3
 HOST_POLL = 0.02
 
 
+@dataclasses.dataclass(frozen=True)
 class HostLimits:
     """The limits of T §3.5 and §4.2, each of which a test may lower.
 
@@ -2935,34 +2935,33 @@ class HostLimits:
     how long a Tick may take to end after SIGTERM before SIGKILL; T §4.5 demands none.
     """
 
-    in_flight = IN_FLIGHT
-    line = tam.MAX_LINE
-    result = MAX_RESULT
-    state = MAX_STATE
-    descriptor = MAX_DESCRIPTOR
-    start = START_TIME
-    call = CALL_TIME
-    grace = 0.5
-    columns, rows = VIEW_SIZE
-
-    def __init__(self, **changes: float) -> None:
-        for name, value in changes.items():
-            if not hasattr(HostLimits, name):
-                raise TypeError(f"there is no limit {name}")
-            setattr(self, name, value)
+    in_flight: int = IN_FLIGHT
+    line: int = tam.MAX_LINE
+    result: int = MAX_RESULT
+    state: int = MAX_STATE
+    descriptor: int = MAX_DESCRIPTOR
+    start: float = START_TIME
+    call: float = CALL_TIME
+    grace: float = 0.5
+    columns: int = VIEW_SIZE[0]
+    rows: int = VIEW_SIZE[1]
 
 
 # ---- host: errors --------------------------------------------------------------------------------
 
-
 class HostError(tam.Internal):
-    """Something the host could not do.
+    """Something the host could not do, or that came of a request in the place of its result.
 
+    `kind` is that of the reply, see `HostReply`; "unsent" for what the host has refused.
     `executed` is False where the call has certainly had no effect, None where it took effect or
     may have (T §3.4, §7.3).
     """
 
-    executed: bool | None = None
+    def __init__(self, message: str, kind: str = "unsent", **details: object) -> None:
+        super().__init__(message, **details)
+        self.kind = kind
+        refused = kind == "error" and details["code"] in NOT_EXECUTED
+        self.executed = False if refused or kind == "unsent" else None
 
 
 class HostStartError(HostError):
@@ -2972,37 +2971,9 @@ class HostStartError(HostError):
     (the first 256 characters of the Tick's screen).
     """
 
-    executed = False
-
-
-class HostNotSent(HostError):
-    """The host did not send the call: unknown tool, unfit arguments, stale or not approved."""
-
-    executed = False
-
-
-class HostRefused(HostError):
-    """The Tick answered with an error. Details: `code`, `data`; `executed` follows the code."""
-
-    def __init__(self, message: str, **details: object) -> None:
-        super().__init__(message, **details)
-        self.executed = False if details.get("code") in NOT_EXECUTED else None
-
-
-class HostBadAnswer(HostError):
-    """The answer breaks a rule that concerns this request only. Detail: `rule` (T §3.6)."""
-
-
-class HostTimeout(HostError):
-    """No answer in time: the outcome is unknown (T §7.3)."""
-
-
-class HostEnded(HostError):
-    """The session ended before an answer. Detail: `outcome`; unknown unless it was never sent."""
-
-    def __init__(self, message: str, **details: object) -> None:
-        super().__init__(message, **details)
-        self.executed = False if details.get("sent") is False else None
+    def __init__(self, message: str, outcome: str = "init", rule: str = "start.run",
+                 screen: str = "") -> None:
+        super().__init__(message, outcome=outcome, rule=rule, screen=screen)
 
 
 # ---- host: values --------------------------------------------------------------------------------
@@ -3081,6 +3052,11 @@ def host_tools(descriptor: dict) -> list[dict]:
     """The entries of a descriptor's catalogue that are objects, whatever else is wrong with it."""
     tools = descriptor.get("tools")
     return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+
+
+def host_tool(descriptor: dict, name: str) -> dict | None:
+    """The catalogue's entry of a tool, or None."""
+    return next((tool for tool in host_tools(descriptor) if tool.get("name") == name), None)
 
 
 def _host_text(value: object) -> bool:
@@ -3262,11 +3238,13 @@ def host_unchecked(tool: dict) -> list[str]:
         return [error.message]  # too deep or too big to be looked through
 
 
-def host_unfit(tool: dict, args: object) -> str:
-    """Why arguments do not fit a tool's schema, in one sentence; "" where they do (T §7.2).
+def host_unfit(tool: dict | None, args: object) -> str:
+    """Why a tool cannot be called with arguments, in one sentence; "" where it can (T §7.2).
 
     They are not held against the words of `host_unchecked`: the Tick has to check them itself.
     """
+    if tool is None:
+        return "the catalogue has no such tool"
     if not isinstance(args, dict):
         return "args must be an object"
     try:
@@ -3274,7 +3252,7 @@ def host_unfit(tool: dict, args: object) -> str:
     except tam.SchemaError as error:
         if host_other_draft(tool["input_schema"]):
             return ""
-        return f"they cannot be checked: {error.message}"
+        return f"args cannot be checked: {error.message}"
     return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
 
 
@@ -3292,36 +3270,30 @@ def host_unknown_fields(descriptor: dict) -> int:
 
 # ---- host: session -------------------------------------------------------------------------------
 
-#: How a request came out. `kind` is "result" (value), "error" (code, message, data), "bad" (the
-#: rule in value), "timeout", "ended" or "unsent"; `message` is a sentence in all but the first.
-HostReply = collections.namedtuple("HostReply", "kind value code message data",
-                                   defaults=(None, None, "", None))
-#: What happened: kind "update" (value: the state), "reply" (the HostRequest), "finding" (the
-#: HostFinding), "end" (the HostEnd) or, where the session traces, "line" (the bytes).
+#: How a request came out: `kind` is "result" (with the `value`), "error" (details: code, data),
+#: "bad" (detail: the rule), "timeout", or, where the session has ended, "ended" and "unsent"
+#: (detail: its outcome). `message` says it in words.
+HostReply = collections.namedtuple("HostReply", "kind message value details",
+                                   defaults=("", None, {}))
+#: What a client may be told: kind "update" (value: the state) or "←" (the line that has come).
 HostEvent = collections.namedtuple("HostEvent", "kind value")
 #: How a session ended: "closed" by the host, "violation", "exit" or "fault" (of the host itself).
 HostEnd = collections.namedtuple("HostEnd", "kind reason")
 
 
+@dataclasses.dataclass(eq=False)
 class HostRequest:
-    """A request on its way. Times are of the session's clock, in seconds; None: not yet.
+    """A request on its way. Times are of the session's clock, in seconds; None: not yet."""
 
-    `settled` is for who runs the session: the reply is there and what came with it was told.
-    """
-
-    __slots__ = ("id", "method", "frame", "timeout", "sent_at", "answered_at", "floor", "reply",
-                 "settled")
-
-    def __init__(self, number: int, method: str, params: dict, timeout: float) -> None:
-        self.id = number
-        self.method = method
-        self.frame = message_line(id=number, method=method, params=params)
-        self.timeout = timeout
-        self.sent_at: float | None = None
-        self.answered_at: float | None = None
-        self.floor = 0
-        self.reply: HostReply | None = None
-        self.settled = False
+    id: int
+    method: str
+    params: dict
+    timeout: float
+    #: The least seq that may answer a read (T §6.3).
+    floor: int = 0
+    sent_at: float | None = None
+    answered_at: float | None = None
+    reply: HostReply | None = None
 
 
 class HostSession:
@@ -3333,9 +3305,8 @@ class HostSession:
     """
 
     def __init__(self, limits: HostLimits | None = None,
-                 wall: Callable[[], float] = time.time, traces: bool = False) -> None:
-        """`wall` gives unix seconds: an `at` for states that have none (T §6.2). A session that
-        `traces` has an event for every line it gets."""
+                 wall: Callable[[], float] = time.time) -> None:
+        """`wall` gives unix seconds: an `at` for states that have none (T §6.2)."""
         self.limits = limits or HostLimits()
         self.descriptor: dict | None = None
         self.unchecked: dict[str, list[str]] = {}
@@ -3346,10 +3317,10 @@ class HostSession:
         self.counts: collections.Counter[str] = collections.Counter()
         self.update_seqs: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
         self.in_flight: dict[int, HostRequest] = {}
-        self._wall, self._traces = wall, traces
-        self._lines = tam.Lines(int(self.limits.line))
+        self._wall = wall
+        self._lines = tam.Lines(self.limits.line)
         self._unfinished = 0
-        self._waiting: collections.deque[HostRequest] = collections.deque()
+        self._waiting: collections.deque[tuple[HostRequest, bytes]] = collections.deque()
         self._given_up: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
         self._last_id = 0
         self._last_read = 0
@@ -3362,19 +3333,19 @@ class HostSession:
     def request(self, method: str, params: dict, timeout: float, now: float) -> HostRequest:
         """Queue a request. `timeout` seconds run from when it is sent, which can be later (T §3.3).
 
-        Raises tam.BadJSON where params cannot be encoded, HostNotSent where the line is too long.
+        Raises tam.BadJSON where params cannot be encoded, HostError where the line is too long.
         """
         request = HostRequest(self._last_id + 1, method, params, timeout)
-        if len(request.frame) > self.limits.line:
-            raise HostNotSent(f"the request has {len(request.frame):,} bytes, more than "
-                              f"{self.limits.line:,}")
+        frame = message_line(id=request.id, method=method, params=params)
+        if len(frame) > self.limits.line:
+            raise HostError(f"the request has {len(frame):,} bytes, more than "
+                            f"{self.limits.line:,}")
         self._last_id = request.id
-        if self.ended is not None:
-            request.reply = HostReply("unsent", message=self.ended.reason)
-            request.settled = True
-            return request
-        self._waiting.append(request)
-        self._send_waiting(now)
+        self._waiting.append((request, frame))
+        if self.ended is None:
+            self._send_waiting(now)
+        else:
+            self._drop_waiting()
         return request
 
     def write(self, line: bytes) -> None:
@@ -3398,30 +3369,34 @@ class HostSession:
         self._unfinished = self._unfinished + len(data) if end < 0 else len(data) - end - 1
         if self.ended is None and self._unfinished > self.limits.line + 1:  # a \r may be the last
             self._too_long(self._lines.rest)
-        return self._take_events()
+        events, self._events = self._events, []
+        return events
 
-    def end_of_output(self, reason: str) -> list[HostEvent]:
+    def end_of_output(self, reason: str) -> None:
         """The Tick has closed its output or exited; `reason` says which (T §3.6, §4.5)."""
         rest = self._lines.rest
         if self.ended is None and rest:
             self._violation("wire.newline", "the output ended in the middle of a line", rest)
-        return self.end("exit", reason)
+        self.end("exit", reason)
 
-    def end(self, kind: str, reason: str) -> list[HostEvent]:
+    def end(self, kind: str, reason: str) -> None:
         """End the session, once: requests in flight are unknown, waiting ones not executed."""
-        if self.ended is None:
-            self._finish(kind, reason)
-        return self._take_events()
+        if self.ended is not None:
+            return
+        self.ended = HostEnd(kind, reason)
+        for request in list(self.in_flight.values()):
+            self._resolve(request, HostReply("ended", reason, details={"outcome": kind}))
+        self._drop_waiting()
+        self._output.clear()
 
-    def expire(self, now: float) -> list[HostEvent]:
+    def expire(self, now: float) -> None:
         """Give up the requests whose time has run out; their late answers are dropped (T §7.3)."""
         for request in list(self.in_flight.values()):
             if now >= request.sent_at + request.timeout:
                 self._given_up.append(request.id)
                 message = f"no answer to {request.method} in {request.timeout:g} s"
-                self._resolve(request, HostReply("timeout", message=message), now)
+                self._resolve(request, HostReply("timeout", message), now)
         self._send_waiting(now)
-        return self._take_events()
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, on the session's clock; None: never."""
@@ -3430,32 +3405,16 @@ class HostSession:
 
     # -- what comes in --
 
-    def _take_events(self) -> list[HostEvent]:
-        events, self._events = self._events, []
-        return events
-
     def _find(self, rule: str, detail: str, line: bytes, fatal: bool = False) -> None:
         """Note a broken rule; the first of each is kept, all are counted."""
         finding = HostFinding(rule, detail, head(line), fatal)
         self.counts[rule] += 1
         self.findings.setdefault(rule, finding)
-        self._events.append(HostEvent("finding", finding))
 
     def _violation(self, rule: str, detail: str, line: bytes) -> None:
         """End the session by T §3.6."""
         self._find(rule, detail, line, fatal=True)
-        self._finish("violation", f"{rule}: {detail}: {head(line)!r}")
-
-    def _finish(self, kind: str, reason: str) -> None:
-        self.ended = HostEnd(kind, reason)
-        for request in list(self.in_flight.values()):
-            self._resolve(request, HostReply("ended", message=reason), None)
-        for request in self._waiting:
-            request.reply = HostReply("unsent", message=reason)
-            self._events.append(HostEvent("reply", request))
-        self._waiting.clear()
-        self._output.clear()
-        self._events.append(HostEvent("end", self.ended))
+        self.end("violation", f"{rule}: {detail}: {head(line)!r}")
 
     def _too_long(self, line: bytes) -> None:
         self._violation("wire.line-size", f"a line is longer than {self.limits.line:,} bytes", line)
@@ -3463,8 +3422,7 @@ class HostSession:
     def _line(self, line: bytes, now: float) -> None:
         """One whole line: the first three rules of T §3.6."""
         self.counts["lines"] += 1
-        if self._traces:
-            self._events.append(HostEvent("line", line))
+        self._events.append(HostEvent("←", line))
         if isinstance(line, tam.Overlong):
             self._too_long(line)
             return
@@ -3506,7 +3464,7 @@ class HostSession:
 
     def _update(self, params: object, line: bytes) -> None:
         """Take an update, or end the session over it (T §8.2)."""
-        problem = host_state_problem(params, "update", int(self.limits.state))
+        problem = host_state_problem(params, "update", self.limits.state)
         seq = host_uinteger(params.get("seq")) if isinstance(params, dict) else None
         if problem is None and seq <= self._last_update:
             problem = "update.seq", f"seq {seq} follows seq {self._last_update}"
@@ -3541,14 +3499,13 @@ class HostSession:
         problem = self._judge(request, message)
         if problem is not None:
             self._find(*problem, line)
-            rule, detail = problem
-            reply = HostReply("bad", value=rule, message=detail)
+            reply = HostReply("bad", problem[1], details={"rule": problem[0]})
         elif "error" in message:
-            error = message["error"]
-            reply = HostReply("error", None, host_integer(error["code"]), error["message"],
-                              error.get("data"))
+            code, text = host_integer(message["error"]["code"]), message["error"]["message"]
+            reply = HostReply("error", f"error {code}: {text}",
+                              details={"code": code, "data": message["error"].get("data")})
         else:
-            reply = HostReply("result", message["result"])
+            reply = HostReply("result", value=message["result"])
         self._resolve(request, reply, now)
         self._send_waiting(now)
 
@@ -3590,7 +3547,7 @@ class HostSession:
 
     def _accept_descriptor(self, result: object) -> HostProblem | None:
         """Take a describe result as the catalogue, unless something is wrong with it (T §5.3)."""
-        problems = host_descriptor_problems(result, int(self.limits.descriptor))
+        problems = host_descriptor_problems(result, self.limits.descriptor)
         for rule, detail in problems[1:]:
             self._find(rule, detail, b"")
         if problems:
@@ -3608,7 +3565,7 @@ class HostSession:
 
     def _accept_read(self, request: HostRequest, result: object) -> HostProblem | None:
         """Take a read result, unless it is unfit or older than the floor of T §6.3."""
-        problem = host_state_problem(result, "read", int(self.limits.state))
+        problem = host_state_problem(result, "read", self.limits.state)
         if problem is not None:
             return problem
         seq = host_uinteger(result["seq"])
@@ -3624,17 +3581,22 @@ class HostSession:
     def _send_waiting(self, now: float) -> None:
         """Send what waits, up to the limit of T §3.3; note the floor of each read."""
         while self._waiting and len(self.in_flight) < self.limits.in_flight:
-            request = self._waiting.popleft()
+            request, frame = self._waiting.popleft()
             request.sent_at = now
             request.floor = max(self._last_read, self._last_update)
             self.in_flight[request.id] = request
-            self._output.append(request.frame)
+            self._output.append(frame)
 
-    def _resolve(self, request: HostRequest, reply: HostReply, now: float | None) -> None:
+    def _drop_waiting(self) -> None:
+        """What waits will not be sent, since the session has ended."""
+        for request, _ in self._waiting:
+            request.reply = HostReply("unsent", f"the session has ended: {self.ended.reason}",
+                                      details={"outcome": self.ended.kind})
+        self._waiting.clear()
+
+    def _resolve(self, request: HostRequest, reply: HostReply, now: float | None = None) -> None:
         del self.in_flight[request.id]
-        request.reply = reply
-        request.answered_at = now
-        self._events.append(HostEvent("reply", request))
+        request.reply, request.answered_at = reply, now
 
 
 # ---- host: screen --------------------------------------------------------------------------------
@@ -4019,102 +3981,82 @@ def host_resolve(argv: list[str], cwd: str, env: dict[str, str]) -> list[str]:
         path = os.path.abspath(os.path.join(cwd, place, name))
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return [path, *argv[1:]]
-    raise HostStartError(f"there is no program {name!r} that can be run", outcome="init",
-                         rule="start.run", screen="")
+    raise HostStartError(f"there is no program {name!r} that can be run")
 
 
 class HostProcess:
     """A Tick's process with its pipes and its terminal, and nothing of the protocol.
 
-    All descriptors are of this process and not inherited by others; those that are read are
-    non-blocking. Raises HostStartError where the program cannot be started.
+    `stdin`, `stdout`, `terminal` and `errors` are its files: unbuffered, not inherited by others,
+    and None comes of reading or writing where that would have to wait. `exit` can be read once the
+    process has ended. Where there is none of these, it is None. Raises HostStartError where the
+    program cannot be started.
     """
 
     def __init__(self, argv: list[str], cwd: str, env: dict[str, str], *,
                  size: tuple[int, int], stderr_apart: bool = False) -> None:
         """`size` is columns and rows. With `stderr_apart` standard error is a terminal of its own,
-        whose text is in `errors`, so that a check can tell it from the view."""
-        self._descriptors: set[int] = set()
+        `errors`, so that a check can tell it from the view."""
+        self._files = contextlib.ExitStack()
         self.pid = 0
-        self.errors = self.exit = -1
+        self.errors = self.exit = None
         try:
             self.argv = host_resolve(argv, cwd, env)
             self._launch(cwd, env, size, stderr_apart)
         except OSError as error:
             self.close()
-            raise HostStartError(f"the program cannot be started: {error}", outcome="init",
-                                 rule="start.run", screen="") from error
+            raise HostStartError(f"the program cannot be started: {error}") from error
         except BaseException:
             self.close()
             raise
 
-    def _own(self, *descriptors: int) -> tuple[int, ...]:
-        self._descriptors.update(descriptors)
-        return descriptors
-
-    def _drop(self, *descriptors: int) -> None:
-        for descriptor in descriptors:
-            if descriptor in self._descriptors:
-                self._descriptors.remove(descriptor)
-                os.close(descriptor)
+    def _opened(self, *descriptors: int) -> list[io.FileIO]:
+        """Files of descriptors, which `close` closes."""
+        return [self._files.enter_context(open(descriptor, "r+b", buffering=0))
+                for descriptor in descriptors]
 
     def _launch(self, cwd: str, env: dict[str, str], size: tuple[int, int],
                 stderr_apart: bool) -> None:
         import subprocess
 
-        tick_in, self.stdin = self._own(*os.pipe())
-        self.stdout, tick_out = self._own(*os.pipe())
-        report, tick_report = self._own(*os.pipe())
         # The Tick's side of a terminal stays open here too: else the last it wrote could be lost.
-        self.terminal, slave = self._own(*os.openpty())
+        self.terminal, slave = self._opened(*os.openpty())
         tick_err = slave
         if stderr_apart:
-            self.errors, tick_err = self._own(*os.openpty())
+            self.errors, tick_err = self._opened(*os.openpty())
         self.resize(*size)
-        launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, str(slave), str(tick_report),
+        report, tick_report = self._opened(*os.pipe())
+        given = [slave.fileno(), tick_report.fileno()]
+        launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, *map(str, given),
                     env.get("LC_CTYPE", ""), *self.argv]
         with tam.Unbroken():  # what unwinds the host must not come between the fork and its pid
             self._child = subprocess.Popen(
-                launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
-                start_new_session=True, pass_fds=(slave, tick_report))
+                launcher, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=tick_err, cwd=cwd, env=env, start_new_session=True, pass_fds=given)
             self.pid = self._child.pid
-        self._drop(tick_in, tick_out, tick_report)
-        failure = os.read(report, CHUNK).decode("utf-8", "replace")
-        self._drop(report)
-        self.exit = self._watch_exit()
+        self.stdin = self._files.enter_context(self._child.stdin)
+        self.stdout = self._files.enter_context(self._child.stdout)
+        tick_report.close()
+        failure = report.readall().decode("utf-8", "replace")
         if failure:
-            raise HostStartError(f"the program cannot be started: {failure}", outcome="init",
-                                 rule="start.run", screen="")
-        for descriptor in (self.stdin, self.stdout, self.terminal, self.errors):
-            if descriptor >= 0:
-                os.set_blocking(descriptor, False)
-
-    def _watch_exit(self) -> int:
-        """A descriptor that becomes readable when the process ends, or -1 where there is none."""
+            raise HostStartError(f"the program cannot be started: {failure}")
         try:
-            return self._own(os.pidfd_open(self.pid))[0]
+            self.exit, = self._opened(os.pidfd_open(self.pid))
         except (AttributeError, OSError):
-            return -1  # not Linux, or an old kernel, or forbidden: see HOST_POLL
+            self.exit = None  # not Linux, or an old kernel, or forbidden: see HOST_POLL
+        for file in filter(None, (self.stdin, self.stdout, self.terminal, self.errors)):
+            os.set_blocking(file.fileno(), False)
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal a size in cells; the kernel sends SIGWINCH to the Tick (T §4.1)."""
         import termios
 
-        for terminal in (self.terminal, self.errors):
-            if terminal in self._descriptors:
+        for terminal in filter(None, (self.terminal, self.errors)):
+            if not terminal.closed:
                 termios.tcsetwinsize(terminal, (rows, columns))
 
-    def close_stdin(self) -> None:
-        """End the Tick's input."""
-        self._drop(self.stdin)
-
-    @property
-    def stdin_open(self) -> bool:
-        """Whether the Tick can still be written to."""
-        return self.stdin in self._descriptors
-
     def exit_reason(self) -> str | None:
-        """How the process ended, in words, or None while it runs. It stays a zombie until `reap`,
+        """How the process ended, in words, or None while it runs. It stays a zombie until `close`,
         so that its id and its group's cannot become those of others."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             status = self._child.poll()
@@ -4172,35 +4114,34 @@ class HostProcess:
             return True
 
     def close(self) -> None:
-        """Kill what is left, reap the Tick and close every descriptor. May be called again."""
+        """Kill what is left, reap the Tick and close every file. May be called again."""
         if self.pid:
             self.kill_all()
             self._child.wait()
             self.pid = 0
-        self._drop(*tuple(self._descriptors))
+        self._files.close()
 
 
 # ---- host: runner --------------------------------------------------------------------------------
 
-
 class HostRunner:
     """Moves bytes between a Tick's process, its screen and its session, in one thread.
 
-    `changed` guards the session, the screen and the buffers, and is notified when they change.
-    The thread ends the Tick when the session ends or `stop` is called, reaps it and closes
-    everything. Callbacks are called in the thread, without the lock.
+    The thread has `changed`, which guards all of them, whenever it does not wait; so whoever else
+    has it meets them between two turns, and is notified after each. The thread ends the Tick when
+    the session ends or `stop` is called, reaps it and closes everything.
     """
 
     def __init__(self, process: HostProcess, session: HostSession, screen: HostScreen,
                  on_event: Callable[[str, object], None]) -> None:
-        """`on_event` gets "update" and a state, or an arrow and a line of the traffic."""
+        """`on_event` is called in the thread, with the events of the session and with "→" and each
+        line that goes out."""
         self.process, self.session, self.screen = process, session, screen
         self.changed = threading.Condition()
         self.error_text = bytearray()
         self.input_ended = self.closing = False
         self._on_event = on_event
         self._to_tick, self._to_terminal = bytearray(), bytearray()
-        self._watched: dict[int, int] = {}
         self._output_ended_at: float | None = None
         self._bell = Bell()
         self.thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
@@ -4215,61 +4156,48 @@ class HostRunner:
             self._release()
             raise
 
-    def wake(self) -> None:
-        """Have the thread look at what there is to do."""
+    @contextlib.contextmanager
+    def between_turns(self) -> Iterator[HostRunner]:
+        """While it is entered the thread waits; afterwards it looks at what there is to do."""
+        with self.changed:
+            yield self
         self._bell.ring()
 
     def stop(self) -> None:
         """End the Tick and wait for the thread, unless it is the caller."""
         self.closing = True
-        self.wake()
+        self._bell.ring()
         if threading.current_thread() is not self.thread:
             self.thread.join()
 
     def type(self, keys: bytes) -> None:
         """Queue keys for the terminal. Raises HostError where the Tick has left too many unread."""
-        with self.changed:
-            if len(self._to_terminal) + len(keys) > HOST_KEPT:
-                raise HostError("the Tick does not read its terminal")
-            self._to_terminal += keys
-        self.wake()
+        if len(self._to_terminal) + len(keys) > HOST_KEPT:
+            raise HostError("the Tick does not read its terminal")
+        self._to_terminal += keys
 
     # -- the thread --
 
     def _run(self) -> None:
-        try:
-            import selectors
-
-            with selectors.DefaultSelector() as self._selector:
-                self._serve()
+        with self.changed:
+            try:
+                while self.session.ended is None and not self.closing:
+                    self._turn()
+                    self._look_for_end()
                 self._end_tick()
-        except BaseException as error:  # whatever it was, those who wait must learn of it
-            with self.changed:
-                reason = f"the host failed: {type(error).__name__}: {error}"
-                self._settle(self.session.end("fault", reason))
-        finally:
-            self._release()
-
-    def _serve(self) -> None:
-        """Move bytes until the session ends or the host is closed."""
-        for descriptor, callback in (
-                (self._bell.fd, self._bell.hush), (self.process.stdout, self._on_output),
-                (self.process.terminal, self._on_terminal), (self.process.errors, self._on_errors),
-                (self.process.exit, lambda: None)):
-            self._watch(descriptor, HOST_READ, callback)
-        while self.session.ended is None and not self.closing:
-            self._turn()
-            self._look_for_end()
+            except BaseException as error:  # whatever it was, those who wait must learn of it
+                self.session.end("fault", f"the host failed: {type(error).__name__}: {error}")
+            finally:
+                self._release()
 
     def _end_tick(self) -> None:
         """SIGTERM, and a while to end in (T §4.5); what is left is killed when it is reaped."""
-        self._take(self.session.end("closed", "the host ended the Tick"))
+        self.session.end("closed", "the host ended the Tick")
         self.process.signal(signal.SIGTERM)
         until = time.monotonic() + self.session.limits.grace
         while self.process.exit_reason() is None and time.monotonic() < until:
             self._turn(until)
-        self._on_terminal()
-        self._on_errors()
+        self._draw()
 
     def _release(self) -> None:
         with self.changed:
@@ -4278,130 +4206,73 @@ class HostRunner:
             self.changed.notify_all()
 
     def _turn(self, until: float | None = None) -> None:
-        """Wait for something to do, at most until a time, and do it."""
-        self._flush()
-        now = time.monotonic()
-        with self.changed:
-            ends = [until, self.session.next_deadline()]
-        if self.process.exit < 0 or self._output_ended_at is not None:
-            ends.append(now + HOST_POLL)
-        end = min((one for one in ends if one is not None), default=None)
-        for key, _ in self._selector.select(None if end is None else max(0.0, end - now)):
-            key.data()
-        with self.changed:
-            events = self.session.expire(time.monotonic())
-        self._take(events)
+        """Send, wait for something to do, at most until a time, and do it."""
+        self._send()
+        self._wait([until, self.session.next_deadline()])
+        self._bell.hush()
+        self._receive()
+        self.session.expire(time.monotonic())
 
-    def _take(self, events: list[HostEvent]) -> None:
-        """Tell the client what happened, and then the threads that wait for replies."""
+    def _wait(self, times: list[float | None]) -> None:
+        """Wait until something can be read or written, or the first of the times has come."""
+        process, now = self.process, time.monotonic()
+        output = process.stdout if self._output_ended_at is None else None
+        readers = [self._bell.fd, process.terminal]
+        readers += filter(None, (process.errors, process.exit, output))
+        if process.exit is None or output is None:
+            times.append(now + HOST_POLL)
+        writers = [file for file, queued in ((process.stdin, self._to_tick),
+                                             (process.terminal, self._to_terminal)) if queued]
+        end = min((one for one in times if one is not None), default=None)
+        self.changed.notify_all()
+        self.changed.release()
         try:
-            for event in events:
-                if event.kind == "update":
-                    self._on_event("update", event.value)
-                elif event.kind == "line":
-                    self._on_event("←", event.value)
+            select.select(readers, writers, (), None if end is None else max(0.0, end - now))
         finally:
-            self._settle(events)
+            self.changed.acquire()
 
-    def _settle(self, events: list[HostEvent]) -> None:
-        with self.changed:
-            for event in events:
-                if event.kind == "reply":
-                    event.value.settled = True
-            self.changed.notify_all()
-
-    def _watch(self, descriptor: int, wanted: int, callback: Callable[[], None]) -> None:
-        """Have the selector watch a descriptor for HOST_READ, HOST_WRITE, both or, with 0, none.
-
-        A descriptor below 0 is one that there is not.
-        """
-        if descriptor < 0 or self._watched.get(descriptor, 0) == wanted:
-            return
-        if wanted == 0:
-            self._selector.unregister(descriptor)
-        elif self._watched.get(descriptor, 0) == 0:
-            self._selector.register(descriptor, wanted, callback)
-        else:
-            self._selector.modify(descriptor, wanted, callback)
-        self._watched[descriptor] = wanted
-
-    def _read(self, descriptor: int) -> bytes | None:
-        """What is there to be read: b"" at the end, None where there is nothing now."""
-        try:
-            return os.read(descriptor, CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""  # EIO is how a terminal says that its other side is gone
-
-    def _on_output(self) -> int:
-        """Feed the session; returns how many bytes there were."""
-        data = self._read(self.process.stdout) if self._output_ended_at is None else None
+    def _receive(self) -> int:
+        """Feed the session and tell the client what happened; return how many bytes there were."""
+        data = self.process.stdout.read(CHUNK) if self._output_ended_at is None else None
         if data == b"":
-            self._watch(self.process.stdout, 0, self._on_output)
             self._output_ended_at = time.monotonic()
-        if not data:
-            return 0
-        if self._watched.get(self.process.terminal):
-            self._on_terminal()  # what was drawn before a message is on the screen with it
-        with self.changed:
-            events = self.session.receive(data, time.monotonic())
-        self._take(events)
-        return len(data)
+        self._draw()  # what was drawn before a message is on the screen with it
+        for kind, value in self.session.receive(data or b"", time.monotonic()):
+            self._on_event(kind, value)
+        return len(data or b"")
 
-    def _on_terminal(self) -> None:
-        """Show what the Tick drew, and do what the keys and the terminal's answers need."""
-        with self.changed:
-            try:
-                if self._to_terminal:
-                    del self._to_terminal[:os.write(self.process.terminal, self._to_terminal)]
-            except OSError:
-                pass  # its queue is full, or it is gone, which reading will tell
-        data = self._read(self.process.terminal)
-        if data == b"":
-            self._watch(self.process.terminal, 0, self._on_terminal)
-        self._show(data or b"")
-
-    def _on_errors(self) -> None:
-        """Standard error shows in the view as well (T §3.1); its start is kept for a check."""
-        data = self._read(self.process.errors) if self.process.errors >= 0 else None
-        if data == b"":
-            self._watch(self.process.errors, 0, self._on_errors)
-        self.error_text += (data or b"")[:max(0, HOST_KEPT - len(self.error_text))]
-        self._show(data or b"")
-
-    def _show(self, data: bytes) -> None:
-        with self.changed:
+    def _draw(self) -> None:
+        """Show what the Tick drew and, in the view as well, what it wrote to standard error
+        (T §3.1); type what the keys and the terminal's answers need."""
+        for file in filter(None, (self.process.terminal, self.process.errors)):
+            data = b""
+            with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody has it
+                data = file.read(CHUNK) or b""
             self.screen.feed(data)
+            if file is self.process.errors:
+                self.error_text += data[:max(0, HOST_KEPT - len(self.error_text))]
+        if len(self._to_terminal) < HOST_KEPT:
             self._to_terminal += self.screen.replies
-            self.screen.replies.clear()
-            self.changed.notify_all()
+        self.screen.replies.clear()
+        with contextlib.suppress(OSError):
+            del self._to_terminal[:self.process.terminal.write(self._to_terminal) or 0]
 
-    def _flush(self) -> None:
-        """Write what the Tick's pipe and terminal take, and watch for room for the rest."""
-        with self.changed:
-            lines = self.session.take_output()
-        for line in lines:
+    def _send(self) -> None:
+        """Write what the Tick's pipe takes of what the session has for it."""
+        for line in self.session.take_output():
             self._on_event("→", line.rstrip(b"\n"))
             self._to_tick += line
-        if self.process.stdin_open:
-            self._write_input()
-        if self._watched.get(self.process.terminal):
-            wanted = HOST_READ | HOST_WRITE if self._to_terminal else HOST_READ
-            self._watch(self.process.terminal, wanted, self._on_terminal)
-
-    def _write_input(self) -> None:
+        stdin = self.process.stdin
+        if stdin.closed:
+            self._to_tick.clear()
+            return
         try:
-            if self._to_tick:
-                del self._to_tick[:os.write(self.process.stdin, self._to_tick)]
-        except BlockingIOError:
-            pass  # its pipe is full: wait for room
+            del self._to_tick[:stdin.write(self._to_tick) or 0]
         except BrokenPipeError:
             self._to_tick.clear()  # it reads no more; what follows from that, time will tell
             self.input_ended = True
-        self._watch(self.process.stdin, HOST_WRITE if self._to_tick else 0, lambda: None)
         if self.input_ended and not self._to_tick:
-            self.process.close_stdin()
+            stdin.close()
 
     def _look_for_end(self) -> None:
         """See whether the Tick has exited, or has closed its output and goes on (T §4.5)."""
@@ -4412,15 +4283,12 @@ class HostRunner:
                 return
             reason = "it closed its standard output"
         taken = 0
-        while taken < HOST_PIPE_MOST and (size := self._on_output()):
+        while taken < HOST_PIPE_MOST and (size := self._receive()):
             taken += size
-        with self.changed:
-            events = self.session.end_of_output(f"the Tick ended by itself: {reason}")
-        self._take(events)
+        self.session.end_of_output(f"the Tick ended by itself: {reason}")
 
 
 # ---- host: TickHost ------------------------------------------------------------------------------
-
 
 class TickHost:
     """A running Tick (T §4): a process on a terminal of its own, driven by the protocol.
@@ -4444,13 +4312,14 @@ class TickHost:
         self.cwd = os.path.abspath(cwd or os.getcwd())
         self.env = host_environment(dict(os.environ if env is None else env))
         self.limits = limits or HostLimits()
+        #: The protocol session: findings, counts and what else it keeps.
+        self.session = HostSession(self.limits)
         #: To be set before `start`: called in the host's thread with "→" or "←" and each line.
         self.on_traffic: Callable[[str, bytes], None] | None = None
         #: To be set before `start`: give standard error a terminal of its own, see `stderr_text`.
         self.stderr_apart = False
         self._approve, self._on_update = approve, on_update
-        self._screen = HostScreen(int(self.limits.columns), int(self.limits.rows))
-        self._session = HostSession(self.limits)
+        self._screen = HostScreen(self.limits.columns, self.limits.rows)
         self._runner: HostRunner | None = None
 
     # -- start and end --
@@ -4468,12 +4337,12 @@ class TickHost:
         Raises HostStartError, with the process ended, where any of it fails.
         """
         begun = time.monotonic()
-        self._session = HostSession(self.limits, traces=self.on_traffic is not None)
+        self.session = HostSession(self.limits)
         process = HostProcess(self.argv, self.cwd, self.env, stderr_apart=self.stderr_apart,
                               size=(self._screen.columns, self._screen.rows))
         self.argv = process.argv
         try:
-            self._runner = HostRunner(process, self._session, self._screen, self._happened)
+            self._runner = HostRunner(process, self.session, self._screen, self._happened)
             self._runner.start()
             for method in ("tick/describe", "tick/read"):
                 left = begun + self.limits.start - time.monotonic()
@@ -4488,15 +4357,14 @@ class TickHost:
     def _start_failed(self, method: str, reply: HostReply) -> None:
         """End the process and raise the reason, with what is on the screen by then (T §4.2)."""
         self.close()
-        reason, rule = reply.message, method.replace("tick/", "start.")
+        reason = reply.message
         if reply.kind == "timeout":
             reason = f"no answer to {method} within {self.limits.start:g} s of the start"
-        elif reply.kind == "bad":
-            rule = reply.value
         elif reply.kind == "error":
-            reason = f"{method} was answered with error {reply.code}: {reply.message}"
-        kind = self._session.ended.kind
-        fatal = [found.rule for found in self._session.findings.values() if found.fatal]
+            reason = f"{method} was answered with {reply.message}"
+        kind = self.session.ended.kind
+        fatal = [found.rule for found in self.session.findings.values() if found.fatal]
+        rule = reply.details.get("rule", method.replace("tick/", "start."))
         raise HostStartError(f"the Tick was not initialised: {reason}",
                              outcome="init" if kind == "closed" else kind,
                              rule=fatal[0] if fatal else rule, screen=self.screen_excerpt())
@@ -4514,32 +4382,23 @@ class TickHost:
         elif self.on_traffic is not None:
             self.on_traffic(kind, value)
 
-    def _running(self) -> HostRunner:
+    def _running(self) -> contextlib.AbstractContextManager[HostRunner]:
+        """The runner, between two of its turns. Raises HostError where there is none."""
         if self._runner is None:
             raise HostError("the Tick was not started")
-        return self._runner
+        return self._runner.between_turns()
 
     # -- what is known --
 
     @property
-    def session(self) -> HostSession:
-        """The protocol session: findings, counts and what else it keeps."""
-        return self._session
-
-    @property
     def descriptor(self) -> dict | None:
         """The catalogue as last described and accepted, or None before that."""
-        return self._session.descriptor
-
-    @property
-    def state(self) -> dict | None:
-        """The newest state: seq, data, at; or None."""
-        return self._session.state
+        return self.session.descriptor
 
     @property
     def ended(self) -> HostEnd | None:
         """How the session ended, or None while it goes on."""
-        return self._session.ended
+        return self.session.ended
 
     @property
     def pid(self) -> int:
@@ -4566,41 +4425,33 @@ class TickHost:
         """Call a tool once and return its result (T §7).
 
         `revision` is that of the catalogue the call was prepared against, by default the present
-        one. Raises HostNotSent where the tool is unknown, the arguments do not fit, the revision
-        is no longer the catalogue's or `approve` says no; else HostError, whose `executed` tells
+        one. Raises HostError: of kind "unsent" where the tool is unknown, the arguments do not
+        fit, the revision is no longer the catalogue's or `approve` says no. Its `executed` tells
         whether the call may have had an effect. Nothing is ever sent twice.
         """
         args = {} if args is None else args
-        described = self._session.descriptor
-        if described is None:
-            raise HostNotSent("the Tick was not described")
-        prepared = described["revision"] if revision is None else revision
+        if self.descriptor is None:
+            raise HostError("the Tick was not described")
+        prepared = self.descriptor["revision"] if revision is None else revision
         self._same_catalogue(prepared)
-        entry = self._entry(described, tool, args)
+        entry = host_tool(self.descriptor, tool)
+        unfit = host_unfit(entry, args)
+        if unfit:
+            raise HostError(f"{tool} was not called: {unfit}")
         if entry["mutates"]:
             if self._approve is None or not self._approve(entry, args, prepared):
-                raise HostNotSent(f"the call of {tool} was not approved")
+                raise HostError(f"the call of {tool} was not approved")
             self._same_catalogue(prepared)
         params = {"tool": tool, "args": args, "revision": prepared}
         return self._value(tool, self.request("tick/call", params, self.limits.call))
 
-    def _entry(self, described: dict, tool: str, args: dict) -> dict:
-        """The catalogue's entry of a tool whose schema the arguments fit."""
-        entry = next((one for one in host_tools(described) if one["name"] == tool), None)
-        if entry is None:
-            raise HostNotSent(f"the catalogue has no tool {tool!r}")
-        unfit = host_unfit(entry, args)
-        if unfit:
-            raise HostNotSent(f"the arguments do not fit {tool}: {unfit}")
-        return entry
-
     def _same_catalogue(self, revision: str) -> None:
         """An approval does not outlive the catalogue it was given for (T §5.5, §10)."""
-        present = self._session.descriptor["revision"]
+        present = self.descriptor["revision"]
         if revision != present:
-            raise HostNotSent(f"the catalogue has changed from revision {revision!r} to "
-                              f"{present!r}: describe, and prepare the call again",
-                              code=CATALOGUE_CHANGED)
+            raise HostError(f"the catalogue has changed from revision {revision!r} to "
+                            f"{present!r}: describe, and prepare the call again",
+                            code=CATALOGUE_CHANGED)
 
     def request(self, method: str, params: dict, timeout: float) -> HostRequest:
         """Send a request as it is and wait for its reply, at most `timeout` seconds once sent.
@@ -4611,69 +4462,62 @@ class TickHost:
 
     def send(self, method: str, params: dict, timeout: float) -> HostRequest:
         """Send a request without waiting; `wait_reply` waits."""
-        runner = self._running()
-        if threading.current_thread() is runner.thread:
-            raise HostError("a callback of the host cannot send: it would wait for itself")
-        with runner.changed:
-            request = self._session.request(method, params, timeout, time.monotonic())
-        runner.wake()
-        return request
+        with self._running() as runner:
+            if threading.current_thread() is runner.thread:
+                raise HostError("a callback of the host cannot send: it would wait for itself")
+            return self.session.request(method, params, timeout, time.monotonic())
 
     def wait_reply(self, request: HostRequest) -> HostRequest:
-        """Wait until a sent request has its reply; the runner's thread sees to that."""
-        changed = self._running().changed
-        with changed:
-            changed.wait_for(lambda: request.settled)
+        """Wait until a sent request has its reply; the session sees to that."""
+        self.wait_until(lambda: request.reply is not None, None)
         return request
 
     def _value(self, what: str, request: HostRequest) -> object:
         """A request's result, or the exception that its reply means."""
-        reply = request.reply
-        if reply.kind == "result":
-            return reply.value
-        if reply.kind == "error":
-            raise HostRefused(f"{what}: error {reply.code}: {reply.message}", code=reply.code,
-                              data=reply.data)
-        if reply.kind == "bad":
-            raise HostBadAnswer(f"{what}: {reply.message}", rule=reply.value)
-        if reply.kind == "timeout":
-            raise HostTimeout(f"{what}: {reply.message}")
-        raise HostEnded(f"{what}: the session has ended: {reply.message}",
-                        outcome=self._session.ended.kind, sent=reply.kind == "ended")
+        kind, message, value, details = request.reply
+        if kind == "result":
+            return value
+        raise HostError(f"{what}: {message}", kind, **details)
 
     def wait_update(self, after_seq: int, timeout: float) -> dict | None:
         """Wait at most `timeout` seconds for an update with a seq above `after_seq`.
 
         Returns the newest, with `merged` for how many others it stands (T §8.3), or None. Raises
-        HostEnded where the session has ended and none will come.
+        HostError where the session has ended and none will come.
         """
-        session, changed = self._session, self._running().changed
+        session = self.session
 
         def arrived() -> bool:
             return session.update is not None and session.update["seq"] > after_seq
 
-        with changed:
-            changed.wait_for(lambda: arrived() or session.ended is not None, timeout)
+        self.wait_until(lambda: arrived() or session.ended is not None, timeout)
+        with self._running():
             if arrived():
                 newer = sum(1 for seq in session.update_seqs if seq > after_seq)
                 return session.update | {"merged": newer - 1}
             if session.ended is not None:
-                raise HostEnded(f"no update will come: {session.ended.reason}",
+                raise HostError(f"no update will come: {session.ended.reason}", "ended",
                                 outcome=session.ended.kind)
         return None
+
+    def wait_until(self, seen: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
+        something arrives or ends. It may use this host's properties and `screen`."""
+        with self._running() as runner:
+            return runner.changed.wait_for(seen, timeout)
 
     # -- the terminal --
 
     def resize(self, columns: int, rows: int) -> None:
         """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
-        runner = self._running()
-        with runner.changed:
+        with self._running() as runner:
             self._screen.resize(columns, rows)
             runner.process.resize(columns, rows)
 
     def type(self, keys: str) -> None:
         """Type into the view, as a person at its terminal. Raises HostError if nothing reads."""
-        self._running().type(keys.encode("utf-8", "replace"))
+        with self._running() as runner:
+            runner.type(keys.encode("utf-8", "replace"))
 
     def screen(self) -> list[str]:
         """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
@@ -4687,35 +4531,22 @@ class TickHost:
         text = "\n".join(line.rstrip() for line in self.screen())
         return text.strip("\n")[:HOST_SCREEN_EXCERPT]
 
-    def wait_until(self, seen: Callable[[], bool], timeout: float) -> bool:
-        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
-        something arrives or ends. It may use this host's properties and `screen`."""
-        changed = self._running().changed
-        with changed:
-            return changed.wait_for(seen, timeout)
-
     # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
 
     def send_line(self, line: bytes) -> None:
         """Write a line to the Tick that is no request."""
-        runner = self._running()
-        with runner.changed:
-            self._session.write(line)
-        runner.wake()
+        with self._running():
+            self.session.write(line)
 
     def end_input(self) -> None:
         """Close the Tick's standard input once what is queued is written."""
-        runner = self._running()
-        with runner.changed:
+        with self._running() as runner:
             runner.input_ended = True
-        runner.wake()
 
     def terminate(self) -> None:
         """Send SIGTERM to the Tick's process group, and nothing after it."""
-        runner = self._running()
-        with runner.changed:
-            if runner.process.pid:
-                runner.process.signal(signal.SIGTERM)
+        with self._running() as runner:
+            runner.process.signal(signal.SIGTERM)
 
 
 # ---- host: probes --------------------------------------------------------------------------------
@@ -4797,8 +4628,10 @@ class HostCheck:
         self.subject = "run.stays"
         try:
             probe(self)
-        except HostEnded:
-            pass  # noted below: how the session ended is a result of the check
+        except HostError:
+            if self.host is None or self.host.ended is None:
+                raise
+            # noted below: how the session ended is a result of the check
         if self.host is not None and self.host.ended is not None and self.outcome == "ok":
             self._ended(self.host.ended)
 
@@ -4836,14 +4669,14 @@ class HostCheck:
     # -- requests that need no approval, or have it --
 
     def ask(self, method: str, params: dict | None = None) -> HostRequest:
-        """Send a request and wait for its reply. Raises HostEnded where the session ended."""
+        """Send a request and wait for its reply. Raises HostError where the session ended."""
         return self.answer(self.host.send(method, params or {}, self.timeout))
 
     def answer(self, request: HostRequest) -> HostRequest:
-        """Wait for the reply of a sent request. Raises HostEnded where the session ended."""
+        """Wait for the reply of a sent request. Raises HostError where the session ended."""
         reply = self.host.wait_reply(request).reply
         if reply.kind in ("ended", "unsent"):
-            raise HostEnded(reply.message)
+            raise HostError(reply.message, reply.kind)
         return request
 
     def send_call(self, tool: str, args: dict, revision: str | None = None) -> HostRequest:
@@ -4856,23 +4689,21 @@ class HostCheck:
     def refused(self, rule: str, request: HostRequest, code: int) -> bool:
         """Judge a request that must be answered with an error code; True where it was."""
         reply = self.answer(request).reply
-        good = reply.kind == "error" and reply.code == code
+        good = reply.details.get("code") == code
         if good:
-            self.saw(rule, f"answered {code}: {reply.message}")
+            self.saw(rule, host_reply_shown(reply))
         elif self.outdated(request):
             self.left(rule, "the catalogue changed meanwhile")
         elif reply.kind != "bad":
-            self.broke(rule, f"{host_reply_shown(reply)}, not error {code}")
+            self.broke(rule, f"{host_reply_shown(reply)}, not {code}")
         return good
 
     def outdated(self, request: HostRequest) -> bool:
         """Whether a call was refused for its revision, and rightly: there is another by now."""
-        reply = request.reply
-        if (request.method, reply.kind, reply.code) != ("tick/call", "error", CATALOGUE_CHANGED):
+        if request.reply.details.get("code") != CATALOGUE_CHANGED:
             return False
-        sent = tam.parse_json(request.frame)["params"]["revision"]
         self.ask("tick/describe")
-        return self.host.descriptor["revision"] != sent
+        return self.host.descriptor["revision"] != request.params.get("revision")
 
     def tools(self, mutates: bool) -> list[dict]:
         """The tools of the catalogue that mutate, or those that do not."""
@@ -4915,7 +4746,7 @@ def host_reply_shown(reply: HostReply) -> str:
     if reply.kind == "result":
         return f"answered with the result {shown(reply.value)}"
     if reply.kind == "error":
-        return f"answered with error {reply.code} ({reply.message[:80]})"
+        return "answered " + reply.message.removeprefix("error ")
     return reply.message
 
 
@@ -4976,7 +4807,7 @@ def _probe_descriptor(check: HostCheck) -> None:
 
 def _probe_state(check: HostCheck) -> None:
     """The size of the state and its declared series (T §5.2, §6.4)."""
-    data = check.host.state["data"]
+    data = check.host.session.state["data"]
     size = host_size(data)
     check.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
     series = check.descriptor.get("state", {}).get("series", [])
@@ -5047,7 +4878,8 @@ def _probe_refusals(check: HostCheck) -> None:
 def _refuse_stale(check: HostCheck) -> bool:
     """Calls with another revision: of approved tools and of queries, else of no tool."""
     stale = check.host.descriptor["revision"] + "~stale"
-    tools = [(tool, args) for tool, args in check.calls if not _why_unsent(check, tool, args)]
+    tools = [(tool, args) for tool, args in check.calls 
+             if not host_unfit(host_tool(check.descriptor, tool), args)]
     tools += [(tool["name"], {}) for tool in check.queries()]
     return all(
         check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
@@ -5107,8 +4939,7 @@ def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) ->
     if check.outdated(request):
         check.left(rule, "the catalogue changed meanwhile")
         return
-    unfit = reply.kind == "error" and reply.code in (
-        NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
+    unfit = reply.details.get("code") in (NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
     words = ", ".join(check.host.session.unchecked.get(tool, ()))
     detail = host_reply_shown(reply) + (f"; its args were unchecked by {words}" if words else "")
     if unfit or reply.kind == "timeout":
@@ -5149,21 +4980,15 @@ def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[Host
     return call, waited
 
 
-def _why_unsent(check: HostCheck, tool: str, args: dict) -> str:
-    """Why a call of the user's is not sent; "" where it is."""
-    for entry in host_tools(check.descriptor):
-        if entry["name"] == tool:
-            return host_unfit(entry, args)
-    return "the catalogue has no such tool"
-
-
 def _probe_calls(check: HostCheck) -> None:
     """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
     for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
         check.left(rule, "no call was named with --call")
     stale_ran = check.verdicts.get("call.revision", (True,))[0] is False
     for tool, args in check.calls:
-        why = "a refused one has run" if stale_ran else _why_unsent(check, tool, args)
+        why = host_unfit(host_tool(check.descriptor, tool), args)
+        if stale_ran:
+            why = "a refused one has run"
         if why:
             check.left("call.approved", f"{tool} was not called: {why}")
             continue
@@ -5185,7 +5010,7 @@ def _probe_calls(check: HostCheck) -> None:
 def _judge_change(check: HostCheck, call: HostRequest, tool: str, args: dict) -> None:
     """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
     reply = call.reply
-    if reply.kind == "error" and reply.code in NOT_EXECUTED:
+    if reply.details.get("code") in NOT_EXECUTED:
         if not check.moved(lambda: None, HOST_QUIET[-1]):
             check.broke("call.no-effect", f"{shown(tool)} was refused, and changed the state")
     elif any(query["name"] == tool for query in check.tools(False)):
