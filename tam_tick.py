@@ -28,14 +28,15 @@ The reference host, again from values to threads, and what is built on it:
     host: limits        `HostLimits`: each can be lowered by a test
     host: errors        what a call can end in, and whether it may have had an effect
     host: values        integers, times and sizes as T means them
-    host: messages      what is wrong with a descriptor, a state, or arguments
+    host: catalogue     the tools of a descriptor, and arguments that fit them
+    host: rules         `HOST_RULES`: what T demands, and what is wrong where it is not kept
     host: session       `HostSession`: bytes and times in, events and lines out
     host: screen        `HostScreen`: what the Tick draws, as text
     host: process       a child on pipes and a pseudo-terminal of its own
     host: runner        the thread that moves bytes between the process and the session
     host: TickHost      `TickHost`: a running Tick, for programs
     host: probes        what the conformance check tries
-    host: rules         `HOST_RULES` and `host_check`: the conformance report
+    host: report        `host_check`: the conformance report
     host: signals       a host that is ended ends its Tick
     host: check command `tam tick check`
     host: host command  `tam tick host`
@@ -2979,9 +2980,8 @@ class HostStartError(HostError):
 # ---- host: values --------------------------------------------------------------------------------
 
 HOST_TIME = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?"
-    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
-HOST_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-5][0-9]|60)(?:\.[0-9]+)?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))")
 
 
 def host_integer(value: object) -> int | None:
@@ -3002,12 +3002,6 @@ def host_uinteger(value: object) -> int | None:
     return None if number is None or number < 0 else number
 
 
-def _host_month_end(year: int, month: int) -> int:
-    """The number of days of a month."""
-    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 29 if leap else HOST_MONTH_DAYS[month - 1]
-
-
 def host_is_time(value: object) -> bool:
     """Whether a value is an RFC 3339 time (T §2.2, §6.2).
 
@@ -3018,34 +3012,48 @@ def host_is_time(value: object) -> bool:
     if match is None:
         return False
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    sign, zone_hour, zone_minute = match.group(7), int(match[8] or 0), int(match[9] or 0)
-    if not 1 <= month <= 12 or not 1 <= day <= _host_month_end(year, month):
+    try:  # datetime has no year 0 and no second 60; the calendar is the same every 400 years
+        moment = datetime.datetime(2000 + year % 400, month, day, hour, minute)
+    except ValueError:
         return False
-    if hour > 23 or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
-        return False
-    if second < 60:
-        return True
-    offset = (zone_hour * 60 + zone_minute) * (-1 if sign == "-" else 1)
-    days, minutes = divmod(hour * 60 + minute - offset, 1440)
-    utc_day = day + days
-    return minutes == 1439 and utc_day in (0, _host_month_end(year, month))
+    zone = datetime.timedelta(hours=int(match[8] or 0), minutes=int(match[9] or 0))
+    minute_after = moment + (zone if match[7] == "-" else -zone) + datetime.timedelta(minutes=1)
+    return second < 60 or (minute_after.day, minute_after.hour, minute_after.minute) == (1, 0, 0)
 
 
-def host_size(value: object) -> int | None:
-    """Bytes of a value's own re-encoding (T §3.5), or None where it has none (a lone surrogate)."""
+def host_is_text(value: object) -> bool:
+    """Whether a value is a text that is more than white space."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def host_size(value: object) -> int:
+    """Bytes of a value's own re-encoding (T §3.5); 0 where it has none (a lone surrogate)."""
     try:
         return len(tam.encode_json(value))
     except tam.BadJSON:
-        return None
+        return 0
 
 
-# ---- host: messages ------------------------------------------------------------------------------
+def host_is_pointer(value: object) -> bool:
+    """Whether a value is a JSON Pointer (RFC 6901)."""
+    return isinstance(value, str) and re.fullmatch("(/([^~/]|~[01])*)*", value) is not None
 
-#: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
-#: it ended the session (T §3.6).
-HostFinding = collections.namedtuple("HostFinding", "rule detail head fatal")
 
-HostProblem = tuple[str, str]
+def host_pointed(value: object, pointer: str) -> object:
+    """What a JSON Pointer (RFC 6901) leads to, or None."""
+    for token in pointer.split("/")[1:]:
+        token = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token):
+            value = value[int(token)] if int(token) < len(value) else None
+        else:
+            value = value.get(token) if isinstance(value, dict) else None
+    return value
+
+
+# ---- host: catalogue -----------------------------------------------------------------------------
+
+#: How `host_unfit` begins where it cannot tell.
+HOST_UNCHECKABLE = "args cannot be checked"
 
 
 def host_tools(descriptor: dict) -> list[dict]:
@@ -3054,80 +3062,15 @@ def host_tools(descriptor: dict) -> list[dict]:
     return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
 
 
-def host_tool(descriptor: dict, name: str) -> dict | None:
+def host_tool(descriptor: dict, name: object) -> dict | None:
     """The catalogue's entry of a tool, or None."""
     return next((tool for tool in host_tools(descriptor) if tool.get("name") == name), None)
 
 
-def _host_text(value: object) -> bool:
-    """Whether a value is a text that is more than white space."""
-    return isinstance(value, str) and value.strip() != ""
-
-
-def _host_check_kind(descriptor: dict) -> str | None:
-    if not _host_text(descriptor.get("kind")):
-        return "kind is missing, blank or no string"
-    return None
-
-
-def _host_check_title(descriptor: dict) -> str | None:
-    if not _host_text(descriptor.get("title")):
-        return "title is missing, blank or no string"
-    return None
-
-
-def _host_check_description(descriptor: dict) -> str | None:
-    if not isinstance(descriptor.get("description"), str):
-        return "description is missing or no string"
-    return None
-
-
-def _host_check_revision(descriptor: dict) -> str | None:
-    revision = descriptor.get("revision")
-    if not isinstance(revision, str) or revision == "":
-        return "revision is missing, empty or no string"
-    return None
-
-
-def _host_check_tools(descriptor: dict) -> str | None:
-    tools = descriptor.get("tools")
-    if not isinstance(tools, list):
-        return "tools is missing or no array"
-    for index, tool in enumerate(tools):
-        if not isinstance(tool, dict):
-            return f"/tools/{index} is no object"
-        if not isinstance(tool.get("description"), str):
-            return f"/tools/{index}/description is missing or no string"
-        if not isinstance(tool.get("mutates"), bool):
-            return f"/tools/{index}/mutates is missing or no boolean"
-    return None
-
-
-def _host_check_tool_names(descriptor: dict) -> str | None:
-    seen = set()
-    for index, tool in enumerate(host_tools(descriptor)):
-        name = tool.get("name")
-        if not _host_text(name):
-            return f"/tools/{index}/name is missing, blank or no string"
-        if name in seen:
-            return f"/tools/{index}/name {shown(name)} is there twice"
-        seen.add(name)
-    return None
-
-
-def _host_check_schemas(descriptor: dict) -> str | None:
-    for index, tool in enumerate(host_tools(descriptor)):
-        schema = tool.get("input_schema")
-        if not isinstance(schema, dict):
-            return f"/tools/{index}/input_schema is missing or no object"
-        try:
-            tam.check_schema(schema)
-        except tam.SchemaError as error:
-            if "unsupported" in error.details or host_other_draft(schema):
-                continue  # it may be valid: `host_unchecked` names what was not checked
-            pointer = error.details.get("pointer", "")
-            return f"/tools/{index}/input_schema{pointer} is no valid JSON Schema: {error.message}"
-    return None
+def host_names(descriptor: dict) -> dict[str, tuple]:
+    """What a revision names (T §5.5): per tool its description, schema and `mutates`."""
+    return {tool["name"]: (tool["description"], tam.encode_json(tool["input_schema"]),
+                           tool["mutates"]) for tool in host_tools(descriptor)}
 
 
 def host_other_draft(schema: dict) -> bool:
@@ -3136,91 +3079,13 @@ def host_other_draft(schema: dict) -> bool:
     return isinstance(named, str) and "2020-12" not in named
 
 
-def _host_check_recover_with(descriptor: dict) -> str | None:
-    if "recover_with" not in descriptor:
-        return None
-    name = descriptor["recover_with"]
-    for tool in host_tools(descriptor):
-        if isinstance(name, str) and tool.get("name") == name:
-            return f"recover_with {shown(name)} mutates" if tool.get("mutates") is True else None
-    return f"recover_with {shown(name)} names no tool of the catalogue"
-
-
-def _host_check_series(descriptor: dict) -> str | None:
-    state = descriptor.get("state", {})
-    series = state.get("series", []) if isinstance(state, dict) else None
-    if not isinstance(series, list):
-        return "state is no object, or state.series no array"
-    seen = set()
-    for index, entry in enumerate(series):
-        path = entry.get("path") if isinstance(entry, dict) else None
-        if not isinstance(path, str) or not re.fullmatch(r"(/([^~/]|~[01])*)*", path, re.DOTALL):
-            return f"/state/series/{index}/path is no JSON Pointer"
-        if entry.get("newest") not in ("first", "last"):
-            return f'/state/series/{index}/newest is neither "first" nor "last"'
-        if path in seen:
-            return f"/state/series/{index}/path {shown(path)} is there twice"
-        seen.add(path)
-    return None
-
-
-#: What a describe result must satisfy (T §5.2, §5.3): rule id, and a function that names what is
-#: wrong with a descriptor or returns None.
-HOST_DESCRIPTOR_RULES = (
-    ("describe.kind", _host_check_kind),
-    ("describe.title", _host_check_title),
-    ("describe.description", _host_check_description),
-    ("describe.revision", _host_check_revision),
-    ("describe.tools", _host_check_tools),
-    ("describe.tool-names", _host_check_tool_names),
-    ("describe.schemas", _host_check_schemas),
-    ("describe.recover-with", _host_check_recover_with),
-    ("describe.series", _host_check_series),
-)
-
-
-def host_descriptor_problems(descriptor: object, limit: int) -> list[HostProblem]:
-    """Everything that is wrong with a describe result of at most `limit` bytes (T §5.3)."""
-    if not isinstance(descriptor, dict):
-        return [("describe.object", "the result is no object")]
-    protocol = descriptor.get("protocol")
-    if host_integer(protocol) != PROTOCOL:
-        return [("describe.protocol", f"unsupported Tick protocol version {shown(protocol)}; "
-                                      f"this host speaks Tick protocol {PROTOCOL}")]
-    size = host_size(descriptor)
-    if size is None:
-        return [("wire.unicode", "the descriptor has a lone surrogate")]
-    if size > limit:
-        return [("describe.size", f"the descriptor has {size:,} bytes, more than {limit:,}")]
-    found = ((rule, check(descriptor)) for rule, check in HOST_DESCRIPTOR_RULES)
-    return [(rule, problem) for rule, problem in found if problem is not None]
-
-
-def host_catalogue(descriptor: dict) -> dict[str, tuple]:
-    """What a revision names (T §5.5): per tool its description, schema and `mutates`."""
-    return {tool["name"]: (tool["description"], tam.encode_json(tool["input_schema"]),
-                           tool["mutates"]) for tool in host_tools(descriptor)}
-
-
-def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | None:
-    """What is wrong with a TickState of a read or an update, apart from the order of seqs.
-
-    `kind` is "read" (T §6.2) or "update" (T §8.2); `limit` is in bytes. The answer is a rule id
-    and a sentence, or None.
-    """
-    if not isinstance(state, dict):
-        return f"{kind}.object", "the state is no object"
-    if host_uinteger(state.get("seq")) is None:
-        return f"{kind}.seq", f"seq is {shown(state.get('seq'))}, no integer of 0 to 2^53-1"
-    if "data" not in state or (kind == "update" and state["data"] is None):
-        return f"{kind}.data", "data is missing" if "data" not in state else "data is null"
-    if "at" in state and not host_is_time(state["at"]):
-        return f"{kind}.at", f"at is {shown(state['at'])}, no RFC 3339 time"
-    size = host_size(state)
-    if size is None:
-        return "wire.unicode", "the state has a lone surrogate"
-    if size > limit:
-        return f"{kind}.size", f"the state has {size:,} bytes, more than {limit:,}"
+def host_invalid(schema: dict) -> str | None:
+    """Why a schema is not valid; None where it is, or where `host_unchecked` names why not."""
+    try:
+        tam.check_schema(schema)
+    except tam.SchemaError as error:
+        if "unsupported" not in error.details and not host_other_draft(schema):
+            return f"{error.details.get('pointer', '')} is no valid JSON Schema: {error.message}"
     return None
 
 
@@ -3252,24 +3117,333 @@ def host_unfit(tool: dict | None, args: object) -> str:
     except tam.SchemaError as error:
         if host_other_draft(tool["input_schema"]):
             return ""
-        return f"args cannot be checked: {error.message}"
+        return f"{HOST_UNCHECKABLE}: {error.message}"
     return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
 
 
-HOST_DESCRIPTOR_FIELDS = frozenset(
-    ("protocol", "kind", "title", "description", "revision", "tools", "recover_with", "state"))
-HOST_TOOL_FIELDS = frozenset(("name", "description", "input_schema", "mutates"))
-HOST_STATE_FIELDS = frozenset(("seq", "data", "at"))
+# ---- host: rules ---------------------------------------------------------------------------------
+
+#: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
+#: what to do where it is broken, what it is about, and what is wrong.
+#:
+#: `wrong(value, known, limits)` returns words, or something false, on one of these values: a "line"
+#: (the message, or what it is instead), a "message", an "answer", a "descriptor" and then
+#: "catalogue" (both a describe result), a "comparison" (the same, with the one before), a "read", a
+#: "result" (of any other request), an "update", an "output" (what follows the last newline), an
+#: "exchange" (a reply, which speaks for itself). `known` is what the host knew before. A rule that
+#: is about an "experiment" is judged by a probe of the check.
+HostRule = collections.namedtuple("HostRule", "id section level sentence advice subject wrong",
+                                  defaults=("experiment", None))
+#: What is wrong with these ends the session; else it is only noted, or fails its request (T §3.6).
+HOST_FATAL = ("line", "update", "output")
 
 
-def host_unknown_fields(descriptor: dict) -> int:
-    """How many fields of a descriptor and its tools T does not know; they are ignored (T §4.3)."""
-    unknown = len(descriptor.keys() - HOST_DESCRIPTOR_FIELDS)
-    return unknown + sum(len(tool.keys() - HOST_TOOL_FIELDS) for tool in host_tools(descriptor))
+def host_sort(message: dict) -> str:
+    """What a message is (T §3.2): "answer" or "update"; or else "notification", "request", "null"
+    (an answer with that id) or "", none of which a Tick may send."""
+    named = isinstance(message.get("method"), str)
+    answers = "result" in message or "error" in message
+    if named and "id" not in message:
+        return "update" if message["method"] == "tick/update" else "notification"
+    if host_integer(message.get("id")) is not None and (answers or not named):
+        return "answer"
+    if named:
+        return "request"
+    return "null" if answers and message.get("id", 0) is None else ""
+
+
+def host_faults(subject: str, value: object, known: object = None,
+                limits: HostLimits = HostLimits()) -> list[tuple[str, str]]:
+    """The ids of the rules about a subject that a value breaks, each with what is wrong.
+
+    Where one is broken the next may make no sense, so it is only the first; but of a catalogue all.
+    """
+    found = []
+    for rule in HOST_RULES:
+        wrong = subject in rule.subject.split() and rule.wrong(value, known, limits)
+        if wrong:
+            found.append((rule.id, wrong))
+            if subject != "catalogue":
+                break
+    return found
+
+
+def _object(value: object, *_: object) -> str | None:
+    return None if isinstance(value, dict) else f"{shown(value)} is no object"
+
+
+def _member(name: str, fits: type | Callable[[object], object], needed: bool = True) -> Callable:
+    """What says that a member of an object is missing, or what it is instead of what fits."""
+    good = (lambda value: isinstance(value, fits)) if isinstance(fits, type) else fits
+
+    def wrong(value: dict, *_: object) -> str | None:
+        if name not in value:
+            return f"{name} is missing" if needed else None
+        return None if good(value[name]) else f"{name} is {shown(value[name])}"
+
+    return wrong
+
+
+def _fault(value: object, *checks: Callable) -> str | None:
+    """The first thing that is wrong with a value."""
+    return next(filter(None, (check(value) for check in checks)), None)
+
+
+def _among(place: str, entries: list, *checks: Callable) -> str | None:
+    """The first thing that is wrong with one of the entries of an array."""
+    wrongs = (_fault(entry, *checks) for entry in entries)
+    return next((f"{place}/{index}: {wrong}" for index, wrong in enumerate(wrongs) if wrong), None)
+
+
+def _twice(texts: Iterator[str]) -> str | None:
+    """Which text is there more than once."""
+    for text, count in collections.Counter(texts).most_common(1):
+        if count > 1:
+            return f"{shown(text)} is there {count} times"
+    return None
+
+
+def _too_big(value: object, most: int) -> str | None:
+    size = host_size(value)
+    return f"it has {size:,} bytes, more than {most:,}" if size > most else None
+
+
+def _wrong_tools(descriptor: dict, *_: object) -> str | None:
+    tools = descriptor.get("tools")
+    if not isinstance(tools, list):
+        return "tools is missing or no array"
+    return _among("/tools", tools, _object, _member("description", str), _member("mutates", bool))
+
+
+def _wrong_names(descriptor: dict, *_: object) -> str | None:
+    tools = host_tools(descriptor)
+    return (_among("/tools", tools, _member("name", host_is_text))
+            or _twice(tool["name"] for tool in tools))
+
+
+def _wrong_schemas(descriptor: dict, *_: object) -> str | None:
+    return _among("/tools", host_tools(descriptor), _member("input_schema", dict),
+                  lambda tool: host_invalid(tool["input_schema"]))
+
+
+def _wrong_recovery(descriptor: dict, *_: object) -> str | None:
+    name = descriptor.get("recover_with", "")
+    tool = host_tool(descriptor, name) if isinstance(name, str) else None
+    if "recover_with" not in descriptor or (tool and tool.get("mutates") is not True):
+        return None
+    return f"recover_with {shown(name)} {'mutates' if tool else 'names no tool of the catalogue'}"
+
+
+def _wrong_series(descriptor: dict, *_: object) -> str | None:
+    state = descriptor.get("state", {})
+    series = state.get("series", []) if isinstance(state, dict) else None
+    if not isinstance(series, list):
+        return "state is no object, or state.series no array"
+    return (_among("/state/series", series, _object, _member("path", host_is_pointer),
+                   _member("newest", lambda newest: newest in ("first", "last")))
+            or _twice(entry["path"] for entry in series))
+
+
+def _changed(descriptor: dict, before: dict, _: HostLimits) -> str | None:
+    if descriptor["revision"] != before["revision"] or host_names(descriptor) == host_names(before):
+        return None
+    return "the catalogue changed and its revision did not"
+
+
+_seq = _member("seq", lambda seq: host_uinteger(seq) is not None)
+
+
+def _wrong_order(state: dict, last: int, _: HostLimits) -> str | None:
+    seq = host_uinteger(state.get("seq"))
+    return f"seq {seq} follows seq {last}" if seq is not None and seq <= last else _seq(state)
+
+
+def _unlike(code: int) -> Callable:
+    """What finds whether a reply is anything but an error with a code."""
+    return lambda reply, *_: reply.details.get("code") != code
+
+
+def _not_carried_out(reply: HostReply, *_: object) -> bool:
+    return reply.kind == "timeout" or reply.details.get("code") in (
+        NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
+
+
+#: In the order in which they are tried and reported.
+HOST_RULES = tuple(HostRule(*row) for row in (
+    ("start.run", "4.1", "must", "The command can be started.",
+     "give a program that exists and may be executed"),
+    ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
+     "read lines until input ends, flush each answer, do slow work in the background"),
+    ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
+     "most.", "answer with data null while there is no content yet"),
+    ("describe.object", "5.2", "must", "A describe result is an object.",
+     "answer with a TickDescriptor", "descriptor", _object),
+    ("describe.protocol", "4.3", "must", "protocol is 3.",
+     'write "protocol": 3, a number', "descriptor",
+     lambda descriptor, *_: host_integer(descriptor.get("protocol")) != PROTOCOL
+     and f"unsupported Tick protocol version {shown(descriptor.get('protocol'))}; "
+     f"this host speaks Tick protocol {PROTOCOL}"),
+    ("describe.kind", "5.3", "must", "kind is not blank.",
+     "name the program, such as example.counter", "catalogue", _member("kind", host_is_text)),
+    ("describe.title", "5.3", "must", "title is not blank.",
+     "give a short name for people", "catalogue", _member("title", host_is_text)),
+    ("describe.description", "5.2", "must", "description is a string.",
+     "say in a sentence what the Tick shows and does", "catalogue", _member("description", str)),
+    ("describe.revision", "5.3", "must", "revision is not empty.",
+     "give any string that changes with the catalogue", "catalogue",
+     _member("revision", lambda revision: isinstance(revision, str) and revision)),
+    ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
+     "with mutates.", "give every tool a description and mutates true or false", "catalogue",
+     _wrong_tools),
+    ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
+     "rename the tool", "catalogue", _wrong_names),
+    ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
+     "mend the schema where the pointer shows", "catalogue", _wrong_schemas),
+    ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
+     "name a query tool, or leave recover_with out", "catalogue", _wrong_recovery),
+    ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
+     'write each path as "" or "/name", once', "catalogue", _wrong_series),
+    ("describe.size", "5.3", "must", "A describe result has at most 512 KiB.",
+     "shorten descriptions and schemas", "descriptor",
+     lambda descriptor, _, limits: _too_big(descriptor, limits.descriptor)),
+    ("describe.kind-name", "5.4", "should", "kind is of lower case, with the publisher before a "
+     "dot.", "write it like acme.orderbook"),
+    ("state.size", "6.4", "should", "The state has about 4 KiB or less.",
+     "put what is big behind a query tool and name that in the state"),
+    ("state.series", "5.2", "should", "A declared series is an array of the state.",
+     "let the path lead to an array"),
+    ("describe.prompt", "4.4", "should", "describe answers in milliseconds.",
+     "build the catalogue once"),
+    ("read.prompt", "4.4", "should", "read answers in milliseconds.", "answer from memory"),
+    ("request.pure", "4.4", "must", "describe and read have no side effects.",
+     "let them tell the state, and count seq for changes only"),
+    ("method.unknown", "3.4", "must", "An unknown method is answered with -32601.",
+     "answer every other method with error -32601", "exchange", _unlike(UNKNOWN_METHOD)),
+    ("call.revision", "7.2", "must", "A call with another revision is answered with -32004.",
+     "compare revision before anything else", "exchange", _unlike(CATALOGUE_CHANGED)),
+    ("call.tool", "7.2", "must", "A call of an unknown tool is answered with -32602.",
+     "look the tool up in the catalogue", "exchange", _unlike(BAD_ARGUMENTS)),
+    ("call.args", "7.2", "must", "A call with unfit arguments is answered with -32602.",
+     "check args against input_schema, do not leave it to the host", "exchange",
+     _unlike(BAD_ARGUMENTS)),
+    ("call.no-effect", "3.4", "must", "A call that is refused as not executed has no effect.",
+     "check first, and act afterwards"),
+    ("answer.eight", "3.3", "must", "Eight requests at once are each answered.",
+     "read on while you work, or queue"),
+    ("call.query", "7.2", "must", "A query that fits the catalogue is carried out.",
+     "let the catalogue and the code agree", "exchange", _not_carried_out),
+    ("query.pure", "5.6", "must", "A tool with mutates false changes nothing.",
+     "declare mutates true"),
+    ("call.approved", "7.2", "must", "A call that the user named is carried out.",
+     "let the catalogue and the code agree", "exchange", _not_carried_out),
+    ("update.told", "8.1", "must", "A change of the state is told by tick/update.",
+     "send tick/update whenever the state has changed"),
+    ("call.beside", "3.3", "should", "describe and read do not wait for a call that runs.",
+     "carry calls out in another thread or task"),
+    ("resize.silent", "8.3", "must", "A resize sends no update and changes no state.",
+     "keep the size of the view out of the state"),
+    ("junk.line", "3.2", "must", "A line that is no JSON is dropped without an answer.",
+     "catch the parser's error and go on with the next line"),
+    ("junk.null-id", "3.2", "must", "A request without a usable id is dropped without an answer.",
+     "answer only what has an integer id"),
+    ("end.answers", "4.5", "should", "At the end of input, calls in flight are finished.",
+     "wait for them before you exit"),
+    ("end.input", "4.5", "should", "The Tick ends soon after the end of its input.",
+     "exit when standard input ends, also if a view is open"),
+    ("end.sigterm", "4.5", "should", "The Tick ends soon after SIGTERM.",
+     "do not ignore SIGTERM, and do not wait in its handler"),
+    ("run.stays", "4.5", "must", "The Tick runs until it is ended.",
+     "see its last words on the screen"),
+    ("wire.line-size", "3.5", "must", "A line has at most 8 MiB.", "page what is big", "line",
+     lambda line, _, limits: isinstance(line, tam.Overlong)
+     and f"a line is longer than {limits.line:,} bytes"),
+    ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
+     "write nothing else to standard output, each message whole on one line, under a lock", "line",
+     lambda line, *_: isinstance(line, tam.BadJSON) and f"a line is no JSON ({line.message})"),
+    ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
+     "add it to every message; batches are not allowed", "line",
+     lambda line, *_: (not isinstance(line, dict) or line.get("jsonrpc") != "2.0")
+     and 'a message is no object with "jsonrpc": "2.0"'),
+    ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
+     "copy the request's id as the number it is", "line",
+     lambda line, *_: host_sort(line) == "" and "a message has neither an integer id nor a method"),
+    ("wire.newline", "3.1", "must", "The last message ends with a newline.",
+     "write the newline with the message, and flush", "output",
+     lambda rest, *_: rest and "the output ended in the middle of a line"),
+    ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
+     "derive revision from the catalogue", "comparison", _changed),
+    ("read.object", "6.2", "must", "A read result is an object.",
+     "answer with seq and data", "read", _object),
+    ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
+     "count with integers", "read", _seq),
+    ("read.data", "6.2", "must", "A read result has data.",
+     "write data null while there is no content", "read", _member("data", object)),
+    ("read.at", "6.2", "must", "at of a read, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", "read",
+     _member("at", host_is_time, needed=False)),
+    ("read.size", "3.5", "must", "A read result has at most 512 KiB.",
+     "put what is big behind a query tool", "read",
+     lambda state, _, limits: _too_big(state, limits.state)),
+    ("read.floor", "6.3", "must", "seq of a read is not below what the host has seen.",
+     "take seq and data together, under one lock, after the updates that went out", "read",
+     lambda state, floor, _: host_uinteger(state["seq"]) < floor
+     and f"seq {shown(state['seq'])} is below {floor}, which the host had seen"),
+    ("update.object", "8.1", "must", "An update's params are an object.",
+     "send seq and data", "update", _object),
+    ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
+     "count each update, and write them in that order", "update", _wrong_order),
+    ("update.data", "8.2", "must", "An update has data that is not null.",
+     "send nothing until there is content", "update",
+     _member("data", lambda data: data is not None)),
+    ("update.at", "8.2", "must", "at of an update, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", "update",
+     _member("at", host_is_time, needed=False)),
+    ("update.size", "8.2", "must", "An update has at most 512 KiB.",
+     "put what is big behind a query tool", "update",
+     lambda state, _, limits: _too_big(state, limits.state)),
+    ("answer.once", "3.2", "must", "A request is answered once.",
+     "answer at one place of the code only", "answer",
+     lambda answer, last_id, _: last_id is not None and 1 <= host_integer(answer["id"]) <= last_id
+     and f"a second answer to request {shown(answer['id'])}"),
+    ("answer.id", "3.2", "must", "An answer has the id of a request.",
+     "copy the request's id", "answer",
+     lambda answer, last_id, _: last_id is not None
+     and f"an answer to {shown(answer['id'])}, which no request has"),
+    ("answer.null-id", "3.2", "must", "No answer has the id null.",
+     "drop what has no id; JSON-RPC libraries answer it by default", "line",
+     lambda line, *_: host_sort(line) == "null" and "a response with the id null"),
+    ("answer.shape", "3.6", "must", "An answer has result or error, and not both.",
+     "leave the other member out instead of writing null", "answer",
+     lambda answer, *_: ("result" in answer) == ("error" in answer)
+     and f"it has {'both' if 'result' in answer else 'neither'} of result and error"),
+    ("answer.error", "3.2", "must", "An error has an integer code and a message.",
+     'write {"code": -32000, "message": "…"}', "answer",
+     lambda answer, *_: "error" in answer and _fault(
+         answer["error"], _object, _member("message", str),
+         _member("code", lambda code: host_integer(code) is not None))),
+    ("answer.size", "3.5", "must", "A result has at most 8 MiB.", "page what is big", "result",
+     lambda result, _, limits: _too_big(result, limits.result)),
+    ("message.request", "3.2", "must", "The Tick sends no requests.",
+     "send notifications without an id", "message",
+     lambda message, *_: isinstance(message.get("method"), str) and "id" in message
+     and f"a request {shown(message['method'])} from the Tick"),
+    ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
+     "drop it, or put the news into the state", "message",
+     lambda message, *_: host_sort(message) == "notification"
+     and f"a notification {shown(message['method'])}"),
+    ("wire.unicode", "3.1", "must", "Texts can be written as UTF-8.",
+     "keep lone surrogates out of strings", "answer update",
+     lambda value, *_: tam.has_surrogate(value) and "a text has a lone surrogate"),
+    ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
+     "log to a file"),
+))
 
 
 # ---- host: session -------------------------------------------------------------------------------
 
+#: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
+#: it ended the session (T §3.6).
+HostFinding = collections.namedtuple("HostFinding", "rule detail head fatal")
 #: How a request came out: `kind` is "result" (with the `value`), "error" (details: code, data),
 #: "bad" (detail: the rule), "timeout", or, where the session has ended, "ended" and "unsent"
 #: (detail: its outcome). `message` says it in words.
@@ -3314,6 +3488,7 @@ class HostSession:
         self.update: dict | None = None
         self.ended: HostEnd | None = None
         self.findings: dict[str, HostFinding] = {}
+        #: How often each rule was broken, and how many of what rules are about broke none.
         self.counts: collections.Counter[str] = collections.Counter()
         self.update_seqs: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
         self.in_flight: dict[int, HostRequest] = {}
@@ -3338,8 +3513,7 @@ class HostSession:
         request = HostRequest(self._last_id + 1, method, params, timeout)
         frame = message_line(id=request.id, method=method, params=params)
         if len(frame) > self.limits.line:
-            raise HostError(f"the request has {len(frame):,} bytes, more than "
-                            f"{self.limits.line:,}")
+            raise HostError(f"the request has {len(frame):,} bytes, more than {self.limits.line:,}")
         self._last_id = request.id
         self._waiting.append((request, frame))
         if self.ended is None:
@@ -3368,15 +3542,14 @@ class HostSession:
         end = data.rfind(b"\n")
         self._unfinished = self._unfinished + len(data) if end < 0 else len(data) - end - 1
         if self.ended is None and self._unfinished > self.limits.line + 1:  # a \r may be the last
-            self._too_long(self._lines.rest)
+            self._judge("line", self._lines.rest, self._lines.rest)
         events, self._events = self._events, []
         return events
 
     def end_of_output(self, reason: str) -> None:
         """The Tick has closed its output or exited; `reason` says which (T §3.6, §4.5)."""
-        rest = self._lines.rest
-        if self.ended is None and rest:
-            self._violation("wire.newline", "the output ended in the middle of a line", rest)
+        if self.ended is None:
+            self._judge("output", self._lines.rest, self._lines.rest)
         self.end("exit", reason)
 
     def end(self, kind: str, reason: str) -> None:
@@ -3405,101 +3578,76 @@ class HostSession:
 
     # -- what comes in --
 
-    def _find(self, rule: str, detail: str, line: bytes, fatal: bool = False) -> None:
-        """Note a broken rule; the first of each is kept, all are counted."""
-        finding = HostFinding(rule, detail, head(line), fatal)
-        self.counts[rule] += 1
-        self.findings.setdefault(rule, finding)
+    def _judge(self, subject: str, value: object, line: bytes,
+               known: object = None) -> HostFinding | None:
+        """Hold what came against the rules about it; return the first that it breaks.
 
-    def _violation(self, rule: str, detail: str, line: bytes) -> None:
-        """End the session by T §3.6."""
-        self._find(rule, detail, line, fatal=True)
-        self.end("violation", f"{rule}: {detail}: {head(line)!r}")
-
-    def _too_long(self, line: bytes) -> None:
-        self._violation("wire.line-size", f"a line is longer than {self.limits.line:,} bytes", line)
+        The first finding of each rule is kept, and all are counted.
+        """
+        faults = host_faults(subject, value, known, self.limits)
+        found = [HostFinding(*fault, head(line), subject in HOST_FATAL) for fault in faults]
+        for finding in found:
+            self.counts[finding.rule] += 1
+            self.findings.setdefault(finding.rule, finding)
+            if finding.fatal:
+                self.end("violation", f"{finding.rule}: {finding.detail}: {finding.head!r}")
+        self.counts[subject] += not found
+        return found[0] if found else None
 
     def _line(self, line: bytes, now: float) -> None:
-        """One whole line: the first three rules of T §3.6."""
-        self.counts["lines"] += 1
+        """One whole line (T §3.2)."""
         self._events.append(HostEvent("←", line))
-        if isinstance(line, tam.Overlong):
-            self._too_long(line)
+        message: object = line
+        if not isinstance(line, tam.Overlong):
+            try:
+                message = tam.parse_json(line)
+            except tam.BadJSON as error:
+                message = error
+        if self._judge("line", message, line):
             return
-        try:
-            message = tam.parse_json(line)
-        except tam.BadJSON as error:
-            self._violation("wire.json", f"a line is no JSON ({error.message})", line)
-            return
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            self._violation("wire.jsonrpc", 'a message is no object with "jsonrpc": "2.0"', line)
-            return
-        self._message(message, line, now)
-
-    def _message(self, message: dict, line: bytes, now: float) -> None:
-        """Tell responses, notifications and what a Tick must not send apart (T §3.2)."""
-        number = host_integer(message.get("id"))
-        answers = "result" in message or "error" in message
-        if isinstance(message.get("method"), str):
-            if "id" not in message:
-                self._notification(message, line)
-                return
-            name = shown(message["method"])
-            self._find("message.request", f"a request {name} from the Tick", line)
-            if number is None or not answers:
-                return
-        if number is not None:
-            self._response(number, message, line, now)
-        elif answers and message.get("id", 0) is None:
-            self._violation("answer.null-id", "a response with the id null", line)
-        else:
-            self._violation("wire.kind", "a message has neither an integer id nor a method", line)
-
-    def _notification(self, message: dict, line: bytes) -> None:
-        """An update, or something that is ignored and counted (T §3.2)."""
-        if message["method"] == "tick/update":
+        self._judge("message", message, line)
+        sort = host_sort(message)
+        if sort == "update":
             self._update(message.get("params"), line)
-            return
-        self._find("message.notification", f"a notification {shown(message['method'])}", line)
+        elif sort == "answer":
+            self._answer(message, line, now)
 
     def _update(self, params: object, line: bytes) -> None:
         """Take an update, or end the session over it (T §8.2)."""
-        problem = host_state_problem(params, "update", self.limits.state)
-        seq = host_uinteger(params.get("seq")) if isinstance(params, dict) else None
-        if problem is None and seq <= self._last_update:
-            problem = "update.seq", f"seq {seq} follows seq {self._last_update}"
-        if problem is not None:
-            self._violation(*problem, line)
+        if self._judge("update", params, line, self._last_update):
             return
-        self._last_update = seq
-        self.counts["updates"] += 1
-        self.update_seqs.append(seq)
-        self.update = self._stamped(params, seq)
-        self._keep(self.update)
+        self.update = self._stamped(params)
+        self._last_update = self.update["seq"]
+        self.update_seqs.append(self._last_update)
         self._events.append(HostEvent("update", self.update))
 
-    def _keep(self, state: dict) -> None:
-        """Keep the newest state; an update beside a read can be older than its result (T §6.3)."""
-        if self.state is None or state["seq"] >= self.state["seq"]:
-            self.state = state
+    def _stamped(self, state: dict) -> dict:
+        """A checked state with the fields that T knows, and the time of receipt as its default.
 
-    def _stamped(self, state: dict, seq: int) -> dict:
-        """A checked state with the fields that T knows, and the time of receipt as its default."""
-        self.counts["unknown fields"] += len(state.keys() - HOST_STATE_FIELDS)
+        The newest is kept; an update beside a read can be older than its result (T §6.3).
+        """
         received = state["at"] if "at" in state else tam.iso_time(int(self._wall()))
-        return {"seq": seq, "data": state["data"], "at": received}
+        stamped = {"seq": host_uinteger(state["seq"]), "data": state["data"], "at": received}
+        if self.state is None or stamped["seq"] >= self.state["seq"]:
+            self.state = stamped
+        return stamped
 
-    def _response(self, number: int, message: dict, line: bytes, now: float) -> None:
+    def _answer(self, message: dict, line: bytes, now: float) -> None:
         """An answer to a request in flight, or one that is dropped (T §3.2, §3.6)."""
+        number = host_integer(message["id"])
         request = self.in_flight.get(number)
         if request is None:
-            self._stray(number, line)
+            self.counts["dropped answers"] += 1
+            if number in self._given_up:
+                self._given_up.remove(number)
+            else:
+                self._judge("answer", message, line, self._last_id)
             return
-        self.counts["answers"] += 1
-        problem = self._judge(request, message)
-        if problem is not None:
-            self._find(*problem, line)
-            reply = HostReply("bad", problem[1], details={"rule": problem[0]})
+        finding = self._judge("answer", message, line)
+        if finding is None and "result" in message:
+            finding = self._take(request, message["result"], line)
+        if finding is not None:
+            reply = HostReply("bad", finding.detail, details={"rule": finding.rule})
         elif "error" in message:
             code, text = host_integer(message["error"]["code"]), message["error"]["message"]
             reply = HostReply("error", f"error {code}: {text}",
@@ -3509,72 +3657,26 @@ class HostSession:
         self._resolve(request, reply, now)
         self._send_waiting(now)
 
-    def _stray(self, number: int, line: bytes) -> None:
-        """An answer that belongs to no request in flight is dropped (T §3.6)."""
-        self.counts["dropped answers"] += 1
-        if number in self._given_up:
-            self._given_up.remove(number)
-        elif 1 <= number <= self._last_id:
-            self._find("answer.once", f"a second answer to request {number}", line)
-        else:
-            self._find("answer.id", f"an answer to {number}, which no request has", line)
-
-    def _judge(self, request: HostRequest, message: dict) -> HostProblem | None:
-        """Take an answer, or say why it fails its request: its shape, its size, its content."""
-        if ("result" in message) == ("error" in message):
-            both = "both" if "result" in message else "neither"
-            return "answer.shape", f"the answer to {request.method} has {both} of result and error"
-        if "error" in message:
-            return self._problem_of_error(message["error"])
+    def _take(self, request: HostRequest, result: object, line: bytes) -> HostFinding | None:
+        """Take a result, unless something is wrong with it (T §3.5, §5.3, §6.3)."""
         if request.method == "tick/describe":
-            return self._accept_descriptor(message["result"])
-        if request.method == "tick/read":
-            return self._accept_read(request, message["result"])
-        size = host_size(message["result"])
-        if size is None:
-            return "wire.unicode", "the result has a lone surrogate"
-        if size > self.limits.result:
-            return "answer.size", f"the result has {size:,} bytes, more than {self.limits.result:,}"
-        return None
+            return self._take_descriptor(result, line)
+        if request.method != "tick/read":
+            return self._judge("result", result, line)
+        finding = self._judge("read", result, line, request.floor)
+        if finding is None:
+            self._last_read = self._stamped(result)["seq"]
+        return finding
 
-    def _problem_of_error(self, error: object) -> HostProblem | None:
-        if (not isinstance(error, dict) or host_integer(error.get("code")) is None
-                or not isinstance(error.get("message"), str)):
-            return "answer.error", "the error is no object with an integer code and a message"
-        if host_size(error) is None:
-            return "wire.unicode", "the error has a lone surrogate"
-        return None
-
-    def _accept_descriptor(self, result: object) -> HostProblem | None:
-        """Take a describe result as the catalogue, unless something is wrong with it (T §5.3)."""
-        problems = host_descriptor_problems(result, self.limits.descriptor)
-        for rule, detail in problems[1:]:
-            self._find(rule, detail, b"")
-        if problems:
-            return problems[0]
-        known = self.descriptor
-        if known is not None and known["revision"] == result["revision"]:
-            if host_catalogue(known) != host_catalogue(result):
-                return "describe.new-revision", "the catalogue changed and its revision did not"
-        self.descriptor = result
-        self.counts["describes"] += 1
-        self.counts["unknown fields"] += host_unknown_fields(result)
-        words = ((tool["name"], host_unchecked(tool)) for tool in host_tools(result))
-        self.unchecked = {name: found for name, found in words if found}
-        return None
-
-    def _accept_read(self, request: HostRequest, result: object) -> HostProblem | None:
-        """Take a read result, unless it is unfit or older than the floor of T §6.3."""
-        problem = host_state_problem(result, "read", self.limits.state)
-        if problem is not None:
-            return problem
-        seq = host_uinteger(result["seq"])
-        if seq < request.floor:
-            return "read.floor", f"seq {seq} is below {request.floor}, which the host had seen"
-        self._last_read = seq
-        self.counts["reads"] += 1
-        self._keep(self._stamped(result, seq))
-        return None
+    def _take_descriptor(self, result: object, line: bytes) -> HostFinding | None:
+        finding = self._judge("descriptor", result, line) or self._judge("catalogue", result, line)
+        if finding is None and self.descriptor is not None:
+            finding = self._judge("comparison", result, line, self.descriptor)
+        if finding is None:
+            self.descriptor = result
+            words = ((tool["name"], host_unchecked(tool)) for tool in host_tools(result))
+            self.unchecked = {name: found for name, found in words if found}
+        return finding
 
     # -- requests --
 
@@ -4571,12 +4673,8 @@ HOST_PURITY_TRIED = 10
 HOST_MISFITS_TRIED = 12
 #: A name that no Tick gives to a tool, a method or an argument.
 HOST_NO_SUCH = "no-such-name-2f9d"
-#: What each line, answer, read or update shows about the rules that the session watches over.
-HOST_LINE_RULES = ("wire.json", "wire.jsonrpc", "wire.kind", "wire.newline", "wire.line-size",
-                   "wire.unicode", "answer.null-id", "message.request", "message.notification")
-HOST_ANSWER_RULES = ("answer.once", "answer.id", "answer.shape", "answer.error", "answer.size")
-HOST_READ_RULES = ("read.object", "read.seq", "read.data", "read.at", "read.size", "read.floor")
-HOST_UPDATE_RULES = ("update.object", "update.seq", "update.data", "update.at", "update.size")
+#: Verdicts on a rule: not judged, kept, broken. Of several, the last in this order stands.
+HOST_VERDICTS = (None, True, False)
 
 
 class HostCheck:
@@ -4593,35 +4691,28 @@ class HostCheck:
         self.argv, self.calls = argv, calls
         self.limits = HostLimits(start=min(timeout or HostLimits.start, HostLimits.start),
                                  call=timeout or HostLimits.call)
-        self.timeout = self.limits.start
         self.verdicts: dict[str, tuple[bool | None, str]] = {}
         self.findings: dict[str, HostFinding] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self.outcome = "ok"
         self.descriptor: dict | None = None
         self.host: TickHost | None = None
+        #: The rule that is being tried: broken, if the Tick ends meanwhile.
         self.subject = ""
 
-    def saw(self, rule: str, detail: str) -> None:
-        """A rule was kept; one that was broken before stays broken."""
-        if self.verdicts.get(rule, (None,))[0] is not False:
-            self.verdicts[rule] = (True, detail)
+    def judge(self, rule: str, kept: bool | None, detail: str, otherwise: str = "") -> None:
+        """Note whether a rule was kept, and what was seen: `otherwise` where it is broken."""
+        before = self.verdicts.get(rule, (None, ""))
+        if rule not in self.verdicts or (
+                HOST_VERDICTS.index(kept) > HOST_VERDICTS.index(before[0])):
+            self.verdicts[rule] = kept, otherwise if otherwise and kept is False else detail
 
-    def broke(self, rule: str, detail: str) -> None:
-        """A rule was broken; the first time counts."""
-        if self.verdicts.get(rule, (None,))[0] is not False:
-            self.verdicts[rule] = (False, detail)
-
-    def judge(self, rule: str, kept: bool, detail: str) -> None:
-        """A rule was kept or broken."""
-        (self.saw if kept else self.broke)(rule, detail)
-
-    def left(self, rule: str, detail: str) -> None:
-        """A rule could not be judged, for a reason."""
-        self.verdicts.setdefault(rule, (None, detail))
+    def broken(self, rule: str) -> bool:
+        """Whether a probe has seen a rule broken."""
+        return self.verdicts.get(rule, (None,))[0] is False
 
     def run(self, probe: Callable[[HostCheck], None]) -> None:
-        """Run a probe.
+        """Run a probe, and note if the session ends under it: that is a result of the check.
 
         A probe that may be why a Tick ends says so by setting `subject` to the rule it tries.
         """
@@ -4631,18 +4722,15 @@ class HostCheck:
         except HostError:
             if self.host is None or self.host.ended is None:
                 raise
-            # noted below: how the session ended is a result of the check
-        if self.host is not None and self.host.ended is not None and self.outcome == "ok":
-            self._ended(self.host.ended)
-
-    def _ended(self, end: HostEnd) -> None:
-        """The session ended under a probe: by a violation, or because the Tick left."""
+        end = None if self.host is None else self.host.ended
+        if end is None or self.outcome != "ok":
+            return
         if end.kind == "fault":
             raise HostError(end.reason)
-        self.outcome = "exit" if end.kind == "exit" else "violation"
+        self.outcome = end.kind
         if end.kind == "exit":
-            screen = tam.printable(self.host.screen_excerpt())
-            self.broke(self.subject, f"{end.reason}{'; screen: ' if screen else ''}{screen}")
+            screen = self.host.screen_excerpt()
+            self.judge(self.subject, False, end.reason + host_last_words(screen))
 
     def start(self) -> TickHost:
         """Start the Tick, in place of one that was started before. Raises HostStartError."""
@@ -4658,19 +4746,24 @@ class HostCheck:
             return
         self.host.close()
         session = self.host.session
-        for rule, finding in session.findings.items():
-            self.findings.setdefault(rule, finding)
+        self.findings = session.findings | self.findings
         self.counts.update(session.counts)
         noise = self.host.stderr_text
         if noise and b"\x1b" not in noise and self.outcome == "ok":  # a crash says why, else
-            self.broke("stderr.quiet", f"{len(noise):,} bytes: {head(noise)!r}")
+            self.judge("stderr.quiet", False, f"{len(noise):,} bytes: {head(noise)!r}")
         self.host = None
 
     # -- requests that need no approval, or have it --
 
-    def ask(self, method: str, params: dict | None = None) -> HostRequest:
-        """Send a request and wait for its reply. Raises HostError where the session ended."""
-        return self.answer(self.host.send(method, params or {}, self.timeout))
+    def send(self, method: str) -> HostRequest:
+        """Send a request that has no parameters."""
+        return self.host.send(method, {}, self.limits.start)
+
+    def send_call(self, tool: str, args: dict, stale: str = "") -> HostRequest:
+        """Send a call unchecked: only of query tools, of tools the user named, or of none."""
+        revision = self.host.descriptor["revision"] + stale
+        params = {"tool": tool, "args": args, "revision": revision}
+        return self.host.send("tick/call", params, self.limits.call)
 
     def answer(self, request: HostRequest) -> HostRequest:
         """Wait for the reply of a sent request. Raises HostError where the session ended."""
@@ -4679,31 +4772,34 @@ class HostCheck:
             raise HostError(reply.message, reply.kind)
         return request
 
-    def send_call(self, tool: str, args: dict, revision: str | None = None) -> HostRequest:
-        """Send a call unchecked: only of query tools, of tools the user named, or of none."""
-        if revision is None:
-            revision = self.host.descriptor["revision"]
-        params = {"tool": tool, "args": args, "revision": revision}
-        return self.host.send("tick/call", params, self.limits.call)
+    def ask(self, method: str) -> HostRequest:
+        """Send a request and wait for its reply. Raises HostError where the session ended."""
+        return self.answer(self.send(method))
 
-    def refused(self, rule: str, request: HostRequest, code: int) -> bool:
-        """Judge a request that must be answered with an error code; True where it was."""
+    def kept(self, rule: str, request: HostRequest) -> bool:
+        """Judge the reply to a request by a rule about exchanges; True where it was kept."""
+        self.subject = rule
         reply = self.answer(request).reply
-        good = reply.details.get("code") == code
-        if good:
-            self.saw(rule, host_reply_shown(reply))
-        elif self.outdated(request):
-            self.left(rule, "the catalogue changed meanwhile")
-        elif reply.kind != "bad":
-            self.broke(rule, f"{host_reply_shown(reply)}, not {code}")
-        return good
+        wrong = next(one for one in HOST_RULES if one.id == rule).wrong(reply)
+        seen = {"result": f"answered with the result {shown(reply.value)}",
+                "error": "answered " + reply.message.removeprefix("error ")}
+        detail = seen.get(reply.kind, reply.message)
+        unchecked = self.host.session.unchecked.get(request.params.get("tool"), ())
+        if unchecked:
+            detail += f"; its args were unchecked by {', '.join(unchecked)}"
+        if wrong and self.outdated(request):
+            self.judge(rule, None, "the catalogue changed meanwhile")
+        elif reply.kind != "bad":  # then another rule is broken
+            self.judge(rule, not wrong, detail)
+        return not wrong
 
     def outdated(self, request: HostRequest) -> bool:
         """Whether a call was refused for its revision, and rightly: there is another by now."""
         if request.reply.details.get("code") != CATALOGUE_CHANGED:
             return False
         self.ask("tick/describe")
-        return self.host.descriptor["revision"] != request.params.get("revision")
+        revision = self.host.descriptor["revision"]
+        return request.params.get("revision", revision) != revision
 
     def tools(self, mutates: bool) -> list[dict]:
         """The tools of the catalogue that mutate, or those that do not."""
@@ -4713,21 +4809,30 @@ class HostCheck:
         """The query tools that need no argument: they may be called freely."""
         return [tool for tool in self.tools(False) if not host_unfit(tool, {})]
 
+    def unsent(self, tool: str, args: dict) -> str:
+        """Why a call that the user named is not sent; "" where it is."""
+        return host_unfit(host_tool(self.descriptor, tool), args)
+
     # -- whether something changed --
 
     def look(self) -> tuple[int, bytes]:
         """What there is to compare: how many updates came, and the state's data."""
         reply = self.ask("tick/read").reply
         data = reply.value.get("data") if reply.kind == "result" else None
-        return self.host.session.counts["updates"], tam.encode_json(data)
+        return self.host.session.counts["update"], tam.encode_json(data)
+
+    def updated(self, count: int, seconds: float) -> bool:
+        """Whether, at most so many seconds later, more than `count` updates have come."""
+        session = self.host.session
+        self.host.wait_until(
+            lambda: session.counts["update"] > count or session.ended is not None, seconds)
+        return session.counts["update"] > count
 
     def moved(self, action: Callable[[], object], settle: float = HOST_SETTLE) -> bool:
         """Whether the state changed or an update came while an action ran or `settle` s after."""
         before = self.look()
-        last = self.host.session.update["seq"] if self.host.session.update else -1
         action()
-        self.host.wait_update(last, settle)
-        return self.look() != before
+        return self.updated(before[0], settle) or self.look() != before
 
     def provoked(self, action: Callable[[], object]) -> bool:
         """Whether an action changes the state: each of three times, and never without it.
@@ -4741,13 +4846,9 @@ class HostCheck:
                    for quiet in HOST_QUIET)
 
 
-def host_reply_shown(reply: HostReply) -> str:
-    """How a request came out, in a few words."""
-    if reply.kind == "result":
-        return f"answered with the result {shown(reply.value)}"
-    if reply.kind == "error":
-        return "answered " + reply.message.removeprefix("error ")
-    return reply.message
+def host_last_words(screen: str) -> str:
+    """What is on the screen of a Tick that has ended, as the end of a sentence."""
+    return f"; screen: {tam.printable(screen)}" if screen else ""
 
 
 def host_misfits(tool: dict, args: dict) -> list[dict]:
@@ -4757,13 +4858,13 @@ def host_misfits(tool: dict, args: dict) -> list[dict]:
     tried = [{**args, HOST_NO_SUCH: True}, {}]
     tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
     tried += [{key: value for key, value in args.items() if key != name} for name in names]
-    misfits = []
+    misfits: list[dict] = []
     for wrong in tried:
-        try:
-            if tam.violations(tool["input_schema"], wrong, skipped=set()) and wrong not in misfits:
-                misfits.append(wrong)
-        except tam.SchemaError:
+        why = host_unfit(tool, wrong)
+        if why.startswith(HOST_UNCHECKABLE):
             return []  # too costly to check: whether anything fits is not known
+        if why and wrong not in misfits:
+            misfits.append(wrong)
     return misfits[:HOST_MISFITS_TRIED]
 
 
@@ -4773,61 +4874,38 @@ def _probe_start(check: HostCheck) -> None:
     try:
         host = check.start()
     except HostStartError as error:
-        rule = error.details["rule"]
         if error.details["outcome"] == "fault":
             raise
         check.outcome = error.details["outcome"]
-        screen = tam.printable(error.details["screen"])
-        if rule != "start.run":
-            check.saw("start.run", "it starts")
-        check.broke(rule, error.message + (f"; screen: {screen}" if screen else ""))
+        check.judge("start.run", True, "it starts")
+        check.judge(error.details["rule"], False,
+                    error.message + host_last_words(error.details["screen"]))
         return
     took = time.monotonic() - begun
     check.descriptor = host.descriptor
-    check.saw("start.run", tam.printable(host.argv[0]))
-    check.saw("start.describe", f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
-    check.saw("start.read", f"after {took * 1000:.0f} ms")
-    for rule, _ in HOST_DESCRIPTOR_RULES:
-        check.saw(rule, "as it should be")
+    check.judge("start.run", True, tam.printable(host.argv[0]))
+    check.judge("start.describe", True,
+                f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
+    check.judge("start.read", True, f"after {took * 1000:.0f} ms")
     if host.session.unchecked:
         words = "; ".join(f"{tool}: {', '.join(found)}"
                           for tool, found in host.session.unchecked.items())
-        check.verdicts["describe.schemas"] = (None, f"unchecked: {words}; valid but for that")
-    check.saw("describe.object", "an object")
-    check.saw("describe.protocol", str(PROTOCOL))
-    check.saw("describe.size", f"{host_size(host.descriptor):,} bytes")
+        check.judge("describe.schemas", None, f"unchecked: {words}; valid but for that")
 
 
 def _probe_descriptor(check: HostCheck) -> None:
-    """What a descriptor should be like beyond what it must (T §5.4)."""
-    kind = check.descriptor["kind"]
+    """What a descriptor should be like beyond what it must, and the state (T §5.2, §5.4, §6.4)."""
+    kind, data = check.descriptor["kind"], check.host.session.state["data"]
     good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
     check.judge("describe.kind-name", good is not None, shown(kind))
-
-
-def _probe_state(check: HostCheck) -> None:
-    """The size of the state and its declared series (T §5.2, §6.4)."""
-    data = check.host.session.state["data"]
     size = host_size(data)
     check.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
     series = check.descriptor.get("state", {}).get("series", [])
     for entry in series:
-        found = host_pointed(data, entry["path"])
-        if found is not None and not isinstance(found, list):
-            check.broke("state.series", f"{shown(entry['path'])} is no array")
-    count = f"{len(series)} declared"
-    (check.saw if series and data is not None else check.left)("state.series", count)
-
-
-def host_pointed(value: object, pointer: str) -> object:
-    """What a JSON Pointer (RFC 6901) leads to, or None."""
-    for token in pointer.split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token):
-            value = value[int(token)] if int(token) < len(value) else None
-        else:
-            value = value.get(token) if isinstance(value, dict) else None
-    return value
+        if not isinstance(host_pointed(data, entry["path"]), list | None):
+            check.judge("state.series", False, f"{shown(entry['path'])} is no array")
+    judged = True if series and data is not None else None
+    check.judge("state.series", judged, f"{len(series)} declared")
 
 
 def _probe_speed(check: HostCheck) -> None:
@@ -4842,11 +4920,11 @@ def _probe_speed(check: HostCheck) -> None:
         for _ in range(HOST_SPEED_TRIES):
             request = check.ask(f"tick/{name}")
             times.append(request.answered_at - request.sent_at)
-            marks.add((session.counts["updates"], session.state["seq"]))
+            marks.add((session.counts["update"], session.state["seq"]))
         best = min(times)
         check.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
-        last = session.update["seq"] if session.update else -1
-        moved = len(marks) == HOST_SPEED_TRIES and check.host.wait_update(last, HOST_SETTLE) is None
+        moved = (len(marks) == HOST_SPEED_TRIES
+                 and not check.updated(session.counts["update"], HOST_SETTLE))
         check.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
 
 
@@ -4856,18 +4934,11 @@ def _probe_refusals(check: HostCheck) -> None:
 
     def refuse() -> None:
         """All four refusals; a Tick that did not refuse one is not asked again."""
-        if not all(good):
-            return
-        check.subject = "method.unknown"
-        request = check.host.send(f"example/{HOST_NO_SUCH}", {}, check.timeout)
-        good.append(check.refused("method.unknown", request, UNKNOWN_METHOD))
-        check.subject = "call.revision"
-        good.append(_refuse_stale(check))
-        check.subject = "call.tool"
-        request = check.send_call(HOST_NO_SUCH, {})
-        good.append(check.refused("call.tool", request, BAD_ARGUMENTS))
-        check.subject = "call.args"
-        good.append(_refuse_unfit(check))
+        if all(good):
+            good.append(check.kept("method.unknown", check.send(f"example/{HOST_NO_SUCH}")))
+            good.append(_refuse_stale(check))
+            good.append(check.kept("call.tool", check.send_call(HOST_NO_SUCH, {})))
+            good.append(_refuse_unfit(check))
 
     provoked = check.provoked(refuse)
     if all(good):
@@ -4877,14 +4948,10 @@ def _probe_refusals(check: HostCheck) -> None:
 
 def _refuse_stale(check: HostCheck) -> bool:
     """Calls with another revision: of approved tools and of queries, else of no tool."""
-    stale = check.host.descriptor["revision"] + "~stale"
-    tools = [(tool, args) for tool, args in check.calls 
-             if not host_unfit(host_tool(check.descriptor, tool), args)]
-    tools += [(tool["name"], {}) for tool in check.queries()]
-    return all(
-        check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
-        for tool, args in tools or [(HOST_NO_SUCH, {})]
-    )
+    calls = [(tool, args) for tool, args in check.calls if not check.unsent(tool, args)]
+    calls += [(tool["name"], {}) for tool in check.queries()]
+    return all(check.kept("call.revision", check.send_call(tool, args, stale="~stale"))
+               for tool, args in calls or [(HOST_NO_SUCH, {})])
 
 
 def _refuse_unfit(check: HostCheck) -> bool:
@@ -4895,19 +4962,15 @@ def _refuse_unfit(check: HostCheck) -> bool:
     misfits = [(tool["name"], args) for tool in allowed
                for args in host_misfits(tool, named.get(tool["name"], {}))]
     if not misfits:
-        check.left("call.args", "no tool with a schema to break; name one with --call")
-    return all(check.refused("call.args", check.send_call(name, args), BAD_ARGUMENTS)
-               for name, args in misfits)
+        check.judge("call.args", None, "no tool with a schema to break; name one with --call")
+    return all(check.kept("call.args", check.send_call(name, args)) for name, args in misfits)
 
 
 def _probe_eight(check: HostCheck) -> None:
     """As many requests at once as a host may have in flight are each answered (T §3.3)."""
-    sent = []
-    for query in check.queries()[:2]:
-        sent.append(check.send_call(query["name"], {}))
+    sent = [check.send_call(query["name"], {}) for query in check.queries()[:2]]
     while len(sent) < HostLimits.in_flight:
-        method = "tick/read" if len(sent) % 2 else "tick/describe"
-        sent.append(check.host.send(method, {}, check.timeout))
+        sent.append(check.send("tick/read" if len(sent) % 2 else "tick/describe"))
     kinds = [check.answer(request).reply.kind for request in sent]
     missing = kinds.count("timeout")
     check.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
@@ -4915,13 +4978,10 @@ def _probe_eight(check: HostCheck) -> None:
 
 def _probe_queries(check: HostCheck) -> None:
     """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
-    if not check.queries():
-        for rule in ("call.query", "query.pure"):
-            check.left(rule, "no query tool that needs no argument")
+    for rule in ("call.query", "query.pure"):
+        check.judge(rule, None, "no query tool that needs no argument")
     for tool in check.queries():
-        check.subject = "call.query"
-        call = _call_in_company(check, tool["name"], {}, HOST_SPEED_TRIES)
-        _judge_call(check, "call.query", tool["name"], call)
+        _call_in_company(check, "call.query", tool["name"], {})
     for tool in check.queries()[:HOST_PURITY_TRIED]:
         _judge_pure(check, tool["name"], {})
 
@@ -4929,47 +4989,32 @@ def _probe_queries(check: HostCheck) -> None:
 def _judge_pure(check: HostCheck, tool: str, args: dict) -> None:
     check.subject = "query.pure"
     provoked = check.provoked(lambda: check.answer(check.send_call(tool, args)))
-    what = f"{shown(tool)} changes the state" if provoked else "no change was seen"
-    check.judge("query.pure", not provoked, what)
+    check.judge("query.pure", not provoked, "no change was seen",
+                otherwise=f"{shown(tool)} changes the state")
 
 
-def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) -> None:
-    """A call that fits the catalogue is answered, and not as if it did not fit."""
-    reply = request.reply
-    if check.outdated(request):
-        check.left(rule, "the catalogue changed meanwhile")
-        return
-    unfit = reply.details.get("code") in (NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
-    words = ", ".join(check.host.session.unchecked.get(tool, ()))
-    detail = host_reply_shown(reply) + (f"; its args were unchecked by {words}" if words else "")
-    if unfit or reply.kind == "timeout":
-        check.broke(rule, detail)
-    elif reply.kind != "bad":
-        check.saw(rule, detail)
-
-
-def _call_in_company(check: HostCheck, tool: str, args: dict, tries: int) -> HostRequest:
-    """Call a tool with a describe and a read beside it, which should not wait for it (T §3.3).
+def _call_in_company(check: HostCheck, rule: str, tool: str, args: dict) -> HostRequest:
+    """Judge a call by a rule. A describe and a read beside it should not wait for it (T §3.3).
 
     A Tick that lets them wait does so at each of several tries. Where there is only one, since
-    the tool mutates, a short wait says nothing: machines stumble.
+    the tool may mutate, a short wait says nothing: machines stumble.
     """
-    limit = HOST_PROMPT if tries > 1 else HOST_STUMBLE
+    tries, limit = (1, HOST_STUMBLE) if rule == "call.approved" else (HOST_SPEED_TRIES, HOST_PROMPT)
+    check.subject = rule
     for _ in range(tries):
         call, waited = _beside(check, tool, args, limit)
         if not waited:
             break
-    slow = [name for name in ("describe", "read")
-            if check.verdicts.get(f"{name}.prompt", (True,))[0] is False]
-    check.judge("call.beside", not waited or bool(slow), waited or "neither waited")
+    slow = check.broken("describe.prompt") or check.broken("read.prompt")
+    check.judge("call.beside", not waited or slow, waited or "neither waited")
+    check.kept(rule, call)
     return call
 
 
 def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
     """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
     call = check.send_call(tool, args)
-    beside = [check.host.send(method, {}, check.timeout)
-              for method in ("tick/describe", "tick/read")]
+    beside = [check.send("tick/describe"), check.send("tick/read")]
     check.answer(call)
     waited = ""
     for request in beside:
@@ -4983,277 +5028,95 @@ def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[Host
 def _probe_calls(check: HostCheck) -> None:
     """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
     for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
-        check.left(rule, "no call was named with --call")
-    stale_ran = check.verdicts.get("call.revision", (True,))[0] is False
+        check.judge(rule, None, "no call was named with --call")
     for tool, args in check.calls:
-        why = host_unfit(host_tool(check.descriptor, tool), args)
-        if stale_ran:
-            why = "a refused one has run"
+        why = "a refused one has run" if check.broken("call.revision") else check.unsent(tool, args)
         if why:
-            check.left("call.approved", f"{tool} was not called: {why}")
+            check.judge("call.approved", None, f"{tool} was not called: {why}")
             continue
         still = check.look() == check.look()
         updates, data = check.look()
-        call = _call_in_company(check, tool, args, 1)
-        _judge_call(check, "call.approved", tool, call)
+        call = _call_in_company(check, "call.approved", tool, args)
         if check.look()[1] == data or not still:
-            check.left("update.told", "no change of the state could be put down to a call")
+            check.judge("update.told", None, "no change of the state could be put down to a call")
             continue
-        told = check.host.wait_until(
-            lambda: check.host.session.counts["updates"] > updates, HOST_UPDATE_SOON)
+        told = check.updated(updates, HOST_UPDATE_SOON)
         check.subject = "update.told"
-        what = "an update came" if told else "no update came"
-        check.judge("update.told", told, f"{tool} changed the state, and {what}")
-        _judge_change(check, call, tool, args)
+        check.judge("update.told", told, f"{tool} changed the state, and an update came",
+                    otherwise=f"{tool} changed the state, and no update came")
+        _judge_change(check, call)
 
 
-def _judge_change(check: HostCheck, call: HostRequest, tool: str, args: dict) -> None:
+def _judge_change(check: HostCheck, call: HostRequest) -> None:
     """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
-    reply = call.reply
-    if reply.details.get("code") in NOT_EXECUTED:
+    tool, args = call.params["tool"], call.params["args"]
+    if call.reply.details.get("code") in NOT_EXECUTED:
         if not check.moved(lambda: None, HOST_QUIET[-1]):
-            check.broke("call.no-effect", f"{shown(tool)} was refused, and changed the state")
-    elif any(query["name"] == tool for query in check.tools(False)):
+            what = f"{shown(tool)} was refused, and changed the state"
+            check.judge("call.no-effect", False, what)
+    elif not host_tool(check.descriptor, tool)["mutates"]:
         _judge_pure(check, tool, args)
 
 
 def _probe_resize(check: HostCheck) -> None:
     """A resize is no business of the protocol (T §4.1, §8.3)."""
     sizes = [(110, 29), (120, 30), (100, 28)]
-
-    def resize() -> None:
-        check.host.resize(*sizes.pop())
-
-    provoked = check.provoked(resize)
-    what = "each was followed by an update or another state" if provoked else "no update came of it"
-    check.judge("resize.silent", not provoked, what)
+    provoked = check.provoked(lambda: check.host.resize(*sizes.pop()))
+    check.judge("resize.silent", not provoked, "no update came of it",
+                otherwise="each was followed by an update or another state")
 
 
 def _probe_junk(check: HostCheck) -> None:
-    """A line that is no message is dropped, and the session goes on (T §3.2)."""
-    _survive(check, "junk.line", b"this line is no JSON")
-
-
-def _probe_no_id(check: HostCheck) -> None:
-    """A request without an id, or with one that is null, is dropped (T §3.2)."""
-    for name in (b'"id":null,', b""):
-        line = b'{"jsonrpc":"2.0",' + name + b'"method":"tick/read","params":{}}'
-        _survive(check, "junk.null-id", line)
-
-
-def _survive(check: HostCheck, rule: str, line: bytes) -> None:
-    check.subject = rule
-    check.host.send_line(line)
-    reply = check.ask("tick/describe").reply
-    answered = reply.kind != "timeout"
-    check.judge(rule, answered, "dropped without an answer" if answered
-                else "the describe after it was not answered")
+    """What is no message, or a request without a usable id, is dropped (T §3.2)."""
+    request = b'{"jsonrpc":"2.0",%s"method":"tick/read","params":{}}'
+    for rule, line in (("junk.line", b"this line is no JSON"),
+                       ("junk.null-id", request % b'"id":null,'), ("junk.null-id", request % b"")):
+        check.subject = rule
+        check.host.send_line(line)
+        answered = check.ask("tick/describe").reply.kind != "timeout"
+        check.judge(rule, answered, "dropped without an answer",
+                    otherwise="the describe after it was not answered")
 
 
 def _probe_end_of_input(check: HostCheck) -> None:
     """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
     queries = check.queries()
-    last = (check.send_call(queries[0]["name"], {}) if queries
-            else check.host.send("tick/read", {}, check.timeout))
+    last = check.send_call(queries[0]["name"], {}) if queries else check.send("tick/read")
     check.host.end_input()
-    reply = check.host.wait_reply(last).reply
-    answered = reply.kind not in ("ended", "timeout")
-    what = "was answered" if answered else "was in flight and was not answered"
-    check.judge("end.answers", answered, f"{last.method} {what}")
-    soon = min(check.timeout, HOST_END_SOON)
-    ended = check.host.wait_until(lambda: check.host.ended is not None, soon)
-    check.judge("end.input", ended, "it ended" if ended else f"it still ran {soon:g} s later")
-    _finish_asked(check)
+    kind = check.host.wait_reply(last).reply.kind
+    check.judge("end.answers", kind not in ("ended", "timeout"), f"{last.method} was answered",
+                otherwise=f"{last.method} was in flight and was not answered")
+    _judge_end(check, "end.input")
 
 
 def _probe_sigterm(check: HostCheck) -> None:
     """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
     try:
-        host = check.start()
+        check.start().terminate()
     except HostStartError as error:
-        check.left("end.sigterm", f"a second start failed: {error.message}")
+        check.judge("end.sigterm", None, f"a second start failed: {error.message}")
         check.finish()
         return
-    host.terminate()
-    soon = min(check.timeout, HOST_END_SOON)
-    ended = host.wait_until(lambda: host.ended is not None, soon)
-    check.judge("end.sigterm", ended, "it ended" if ended else f"it still ran {soon:g} s later")
-    _finish_asked(check)
+    _judge_end(check, "end.sigterm")
 
 
-def _finish_asked(check: HostCheck) -> None:
-    """End a session whose end was asked for: only a violation counts against the Tick."""
-    if check.host.ended is not None and check.host.ended.kind == "violation":
+def _judge_end(check: HostCheck, rule: str) -> None:
+    """The Tick was asked to end: it should soon, and only a violation meanwhile is a fault."""
+    soon = min(check.limits.start, HOST_END_SOON)
+    ended = check.host.wait_until(lambda: check.host.ended is not None, soon)
+    check.judge(rule, ended, "it ended", otherwise=f"it still ran {soon:g} s later")
+    if ended and check.host.ended.kind == "violation":
         check.outcome = "violation"
     check.finish()
 
 
-def _observe(check: HostCheck) -> None:
-    """The rules that the protocol session watches over all the time."""
-    check.finish()
-    seen = check.counts
-    if seen["lines"]:
-        for rule in HOST_LINE_RULES:
-            check.saw(rule, f"{seen['lines']} lines")
-    if check.outcome == "ok":
-        check.saw("run.stays", "it did")
-        check.saw("stderr.quiet", "nothing but what draws")
-    if seen["answers"]:
-        for rule in HOST_ANSWER_RULES:
-            check.saw(rule, f"{seen['answers']} answers")
-    for kind, rules in (("reads", HOST_READ_RULES), ("updates", HOST_UPDATE_RULES)):
-        for rule in rules:
-            if seen[kind]:
-                check.saw(rule, f"{seen[kind]} {kind}")
-            else:
-                check.left(rule, f"no {kind} were seen")
-    if seen["describes"] > 1:
-        check.saw("describe.new-revision", f"{seen['describes']} descriptions")
+#: In this order, each while the session goes on.
+HOST_PROBES = (_probe_start, _probe_descriptor, _probe_speed, _probe_refusals, _probe_eight,
+               _probe_queries, _probe_calls, _probe_resize, _probe_junk, _probe_end_of_input,
+               _probe_sigterm)
 
 
-# ---- host: rules ---------------------------------------------------------------------------------
-
-#: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
-#: what to do where it is broken, and the probe that tries it.
-HostRule = collections.namedtuple("HostRule", "id section level sentence advice probe")
-
-#: In the order in which they are tried and reported.
-HOST_RULES = tuple(HostRule(*row) for row in (
-    ("start.run", "4.1", "must", "The command can be started.",
-     "give a program that exists and may be executed", _probe_start),
-    ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
-     "read lines until input ends, flush each answer, do slow work in the background",
-     _probe_start),
-    ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
-     "most.", "answer with data null while there is no content yet", _probe_start),
-    ("describe.object", "5.2", "must", "A describe result is an object.",
-     "answer with a TickDescriptor", _probe_start),
-    ("describe.protocol", "4.3", "must", "protocol is 3.",
-     "write \"protocol\": 3, a number", _probe_start),
-    ("describe.kind", "5.3", "must", "kind is not blank.",
-     "name the program, such as example.counter", _probe_start),
-    ("describe.title", "5.3", "must", "title is not blank.",
-     "give a short name for people", _probe_start),
-    ("describe.description", "5.2", "must", "description is a string.",
-     "say in a sentence what the Tick shows and does", _probe_start),
-    ("describe.revision", "5.3", "must", "revision is not empty.",
-     "give any string that changes with the catalogue", _probe_start),
-    ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
-     "with mutates.", "give every tool a description and mutates true or false", _probe_start),
-    ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
-     "rename the tool", _probe_start),
-    ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
-     "mend the schema where the pointer shows", _probe_start),
-    ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
-     "name a query tool, or leave recover_with out", _probe_start),
-    ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
-     'write each path as "" or "/name", once', _probe_start),
-    ("describe.size", "5.3", "must", "A describe result has at most 512 KiB.",
-     "shorten descriptions and schemas", _probe_start),
-    ("describe.kind-name", "5.4", "should", "kind is of lower case, with the publisher before a "
-     "dot.", "write it like acme.orderbook", _probe_descriptor),
-    ("state.size", "6.4", "should", "The state has about 4 KiB or less.",
-     "put what is big behind a query tool and name that in the state", _probe_state),
-    ("state.series", "5.2", "should", "A declared series is an array of the state.",
-     "let the path lead to an array", _probe_state),
-    ("describe.prompt", "4.4", "should", "describe answers in milliseconds.",
-     "build the catalogue once", _probe_speed),
-    ("read.prompt", "4.4", "should", "read answers in milliseconds.",
-     "answer from memory", _probe_speed),
-    ("request.pure", "4.4", "must", "describe and read have no side effects.",
-     "let them tell the state, and count seq for changes only", _probe_speed),
-    ("method.unknown", "3.4", "must", "An unknown method is answered with -32601.",
-     "answer every other method with error -32601", _probe_refusals),
-    ("call.revision", "7.2", "must", "A call with another revision is answered with -32004.",
-     "compare revision before anything else", _probe_refusals),
-    ("call.tool", "7.2", "must", "A call of an unknown tool is answered with -32602.",
-     "look the tool up in the catalogue", _probe_refusals),
-    ("call.args", "7.2", "must", "A call with unfit arguments is answered with -32602.",
-     "check args against input_schema, do not leave it to the host", _probe_refusals),
-    ("call.no-effect", "3.4", "must", "A call that is refused as not executed has no effect.",
-     "check first, and act afterwards", _probe_refusals),
-    ("answer.eight", "3.3", "must", "Eight requests at once are each answered.",
-     "read on while you work, or queue", _probe_eight),
-    ("call.query", "7.2", "must", "A query that fits the catalogue is carried out.",
-     "let the catalogue and the code agree", _probe_queries),
-    ("query.pure", "5.6", "must", "A tool with mutates false changes nothing.",
-     "declare mutates true", _probe_queries),
-    ("call.approved", "7.2", "must", "A call that the user named is carried out.",
-     "let the catalogue and the code agree", _probe_calls),
-    ("update.told", "8.1", "must", "A change of the state is told by tick/update.",
-     "send tick/update whenever the state has changed", _probe_calls),
-    ("call.beside", "3.3", "should", "describe and read do not wait for a call that runs.",
-     "carry calls out in another thread or task", _probe_queries),
-    ("resize.silent", "8.3", "must", "A resize sends no update and changes no state.",
-     "keep the size of the view out of the state", _probe_resize),
-    ("junk.line", "3.2", "must", "A line that is no JSON is dropped without an answer.",
-     "catch the parser's error and go on with the next line", _probe_junk),
-    ("junk.null-id", "3.2", "must", "A request without a usable id is dropped without an answer.",
-     "answer only what has an integer id", _probe_no_id),
-    ("end.answers", "4.5", "should", "At the end of input, calls in flight are finished.",
-     "wait for them before you exit", _probe_end_of_input),
-    ("end.input", "4.5", "should", "The Tick ends soon after the end of its input.",
-     "exit when standard input ends, also if a view is open", _probe_end_of_input),
-    ("end.sigterm", "4.5", "should", "The Tick ends soon after SIGTERM.",
-     "do not ignore SIGTERM, and do not wait in its handler", _probe_sigterm),
-    ("run.stays", "4.5", "must", "The Tick runs until it is ended.",
-     "see its last words on the screen", _observe),
-    ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
-     "derive revision from the catalogue", _observe),
-    ("read.object", "6.2", "must", "A read result is an object.",
-     "answer with seq and data", _observe),
-    ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
-     "count with integers", _observe),
-    ("read.data", "6.2", "must", "A read result has data.",
-     "write data null while there is no content", _observe),
-    ("read.at", "6.2", "must", "at of a read, where present, is an RFC 3339 time.",
-     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
-    ("read.size", "3.5", "must", "A read result has at most 512 KiB.",
-     "put what is big behind a query tool", _observe),
-    ("read.floor", "6.3", "must", "seq of a read is not below what the host has seen.",
-     "take seq and data together, under one lock, after the updates that went out", _observe),
-    ("update.object", "8.1", "must", "An update's params are an object.",
-     "send seq and data", _observe),
-    ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
-     "count each update, and write them in that order", _observe),
-    ("update.data", "8.2", "must", "An update has data that is not null.",
-     "send nothing until there is content", _observe),
-    ("update.at", "8.2", "must", "at of an update, where present, is an RFC 3339 time.",
-     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
-    ("update.size", "8.2", "must", "An update has at most 512 KiB.",
-     "put what is big behind a query tool", _observe),
-    ("answer.once", "3.2", "must", "A request is answered once.",
-     "answer at one place of the code only", _observe),
-    ("answer.id", "3.2", "must", "An answer has the id of a request.",
-     "copy the request's id", _observe),
-    ("answer.null-id", "3.2", "must", "No answer has the id null.",
-     "drop what has no id; JSON-RPC libraries answer it by default", _observe),
-    ("answer.shape", "3.6", "must", "An answer has result or error, and not both.",
-     "leave the other member out instead of writing null", _observe),
-    ("answer.error", "3.2", "must", "An error has an integer code and a message.",
-     "write {\"code\": -32000, \"message\": \"…\"}", _observe),
-    ("answer.size", "3.5", "must", "A result has at most 8 MiB.",
-     "page what is big", _observe),
-    ("message.request", "3.2", "must", "The Tick sends no requests.",
-     "send notifications without an id", _observe),
-    ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
-     "drop it, or put the news into the state", _observe),
-    ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
-     "write nothing else to standard output, each message whole on one line, under a lock",
-     _observe),
-    ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
-     "add it to every message; batches are not allowed", _observe),
-    ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
-     "copy the request's id as the number it is", _observe),
-    ("wire.newline", "3.1", "must", "The last message ends with a newline.",
-     "write the newline with the message, and flush", _observe),
-    ("wire.line-size", "3.5", "must", "A line has at most 8 MiB.", "page what is big", _observe),
-    ("wire.unicode", "3.1", "must", "Texts can be written as UTF-8.",
-     "keep lone surrogates out of strings", _observe),
-    ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
-     "log to a file", _observe),
-))
-
+# ---- host: report --------------------------------------------------------------------------------
 
 def host_check(argv: list[str], calls: list[tuple[str, dict]],
                timeout: float | None = None) -> dict:
@@ -5264,11 +5127,14 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
     """
     check = HostCheck(argv, calls, timeout)
     try:
-        for probe in dict.fromkeys(rule.probe for rule in HOST_RULES):
-            if check.outcome == "ok" or probe is _observe:  # the others need a session
+        for probe in HOST_PROBES:
+            if check.outcome == "ok":
                 check.run(probe)
     finally:
         check.finish()
+    if check.outcome == "ok":
+        check.judge("run.stays", True, "it did")
+        check.judge("stderr.quiet", True, "nothing but what draws")
     checks = [_host_row(check, rule) for rule in HOST_RULES]
     broken = any(row["ok"] is False and row["level"] == "must" for row in checks)
     return {"conforms": check.outcome == "ok" and not broken, "outcome": check.outcome,
@@ -5276,15 +5142,23 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
 
 
 def _host_row(check: HostCheck, rule: HostRule) -> dict:
-    """What became of a rule: what the session found goes before what a probe saw."""
-    ok, detail = check.verdicts.get(rule.id, (None, "not tried"))
-    finding = check.findings.get(rule.id)
-    if finding is not None:
-        times = check.counts[rule.id]
-        ok, detail = False, finding.detail + (f" ({times} times)" if times > 1 else "")
-        detail += f": {finding.head}" if finding.head else ""
+    """What became of a rule, for the report."""
+    ok, detail = _host_verdict(check, rule)
     return {"id": rule.id, "section": rule.section, "level": rule.level,
             "rule": rule.sentence, "ok": ok, "detail": cut(tam.printable(detail), 400)}
+
+
+def _host_verdict(check: HostCheck, rule: HostRule) -> tuple[bool | None, str]:
+    """What the session found goes before what a probe saw; what it held good was kept."""
+    finding = check.findings.get(rule.id)
+    if finding is not None:
+        times = f" ({check.counts[rule.id]} times)" if check.counts[rule.id] > 1 else ""
+        return False, finding.detail + times + (f": {finding.head}" if finding.head else "")
+    if rule.id in check.verdicts or rule.subject in ("experiment", "exchange"):
+        return check.verdicts.get(rule.id, (None, "not tried"))
+    count = sum(check.counts[subject] for subject in rule.subject.split())
+    subjects = rule.subject.replace(" ", "s and ") + "s"
+    return (True, f"{count} {subjects}") if count else (None, f"no {subjects} were seen")
 
 
 # ---- host: signals -------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ def test_what_is_not_sent() -> None:
         running.call("increment", {"amount": 1})
         running.call("history")
         assert asked == [("increment", {"amount": 13}, "1"), ("increment", {"amount": 1}, "1")]
-        assert running.session.counts["answers"] == 4
+        assert running.session.counts["answer"] == 4
 
 
 def test_without_an_approver_nothing_mutates() -> None:

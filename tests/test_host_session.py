@@ -331,11 +331,11 @@ def test_a_state_without_a_time_gets_that_of_its_receipt() -> None:
     assert session.state == {"seq": 3, "data": 1, "at": "1970-01-02T00:00:00Z"}
 
 
-def test_unknown_fields_are_ignored_and_counted() -> None:
+def test_unknown_fields_are_ignored() -> None:
     session = begun()
     session.receive(update(1, more=[1], other=2), 0)
     assert session.state.keys() == {"seq", "data", "at"}
-    assert session.counts["unknown fields"] == 2 and not session.findings
+    assert not session.findings
 
 
 # Descriptors.
@@ -343,8 +343,17 @@ def test_unknown_fields_are_ignored_and_counted() -> None:
 
 def broken(**changes: object) -> list[str]:
     """The rules that a changed descriptor breaks; ... takes a member away."""
-    descriptor = {name: value for name, value in (DESCRIPTOR | changes).items() if value is not ...}
-    return [rule for rule, _ in host.host_descriptor_problems(descriptor, 512 * 1024)]
+    return faults({name: value for name, value in (DESCRIPTOR | changes).items()
+                   if value is not ...})
+
+
+def faults(result: object) -> list[str]:
+    """The rules that the first describe result of a session breaks."""
+    session = host.HostSession()
+    request = session.request("tick/describe", {}, 10, 0)
+    session.receive(answer(1, result), 0)
+    assert (request.reply.kind == "bad") == bool(session.findings)
+    return list(session.findings)
 
 
 def tool(**changes: object) -> list[dict]:
@@ -409,12 +418,12 @@ def test_a_descriptor_that_is_right(changes: dict) -> None:
 
 def test_a_descriptor_that_is_none() -> None:
     for value in ([], None, 3, "3"):
-        assert [rule for rule, _ in host.host_descriptor_problems(value, 99)] == ["describe.object"]
+        assert faults(value) == ["describe.object"]
 
 
 def test_the_words_for_another_version() -> None:
     """T §4.3."""
-    assert host.host_descriptor_problems({"protocol": 2}, 99)[0][1] == (
+    assert host.host_faults("descriptor", {"protocol": 2})[0][1] == (
         "unsupported Tick protocol version 2; this host speaks Tick protocol 3")
 
 
@@ -469,9 +478,7 @@ def test_what_stands_beside_an_unchecked_word_is_checked() -> None:
     schema = {"properties": {"text": {"pattern": "(?<=a)b", "maxLength": 3}}}
     assert "text" in host.host_unfit({"name": "set", "input_schema": schema}, {"text": "long"})
     wrong = {"allOf": [{"pattern": "(?<=a)b"}, {"pattern": "("}]}
-    problems = host.host_descriptor_problems(
-        DESCRIPTOR | {"tools": tool(input_schema=wrong)}, 1 << 19)
-    assert [rule for rule, _ in problems] == ["describe.schemas"]
+    assert broken(tools=tool(input_schema=wrong)) == ["describe.schemas"]
 
 
 def test_a_schema_too_deep_to_be_looked_through_is_unchecked_and_not_wrong() -> None:
@@ -513,17 +520,13 @@ def test_schemas_of_another_draft_are_unchecked_where_they_are_not_valid_in_this
         assert not host.host_unfit(session.descriptor["tools"][0], {"p": [1]})
     assert host.host_unfit({"name": "set", "input_schema": plain}, {"n": "1"})
     undated = {"properties": {"p": {"items": [{"type": "string"}]}}}
-    problems = host.host_descriptor_problems(
-        DESCRIPTOR | {"tools": tool(input_schema=undated)}, 1 << 19)
-    assert [rule for rule, _ in problems] == ["describe.schemas"]
+    assert broken(tools=tool(input_schema=undated)) == ["describe.schemas"]
 
 
 def test_a_recovery_tool_that_does_not_say_whether_it_mutates_breaks_one_rule() -> None:
     tools = tool()
     del tools[0]["mutates"]
-    problems = host.host_descriptor_problems(
-        DESCRIPTOR | {"tools": tools, "recover_with": tools[0]["name"]}, 1 << 19)
-    assert [rule for rule, _ in problems] == ["describe.tools"]
+    assert broken(tools=tools, recover_with=tools[0]["name"]) == ["describe.tools"]
 
 
 # Values.
@@ -592,7 +595,8 @@ def test_every_rule_has_an_id_a_section_and_advice_of_its_own() -> None:
     assert len(ids) == len(set(ids))
     for rule in host.HOST_RULES:
         assert rule.level in ("must", "should") and rule.sentence.endswith(".") and rule.advice
-        assert rule.section[0] in "345678" and callable(rule.probe)
+        assert rule.section[0] in "345678"
+        assert callable(rule.wrong) or rule.subject == "experiment"
 
 
 def test_error_codes_tell_what_was_executed() -> None:
