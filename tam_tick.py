@@ -5030,21 +5030,28 @@ def _probe_calls(check: HostCheck) -> None:
     for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
         check.judge(rule, None, "no call was named with --call")
     for tool, args in check.calls:
-        why = "a refused one has run" if check.broken("call.revision") else check.unsent(tool, args)
+        why = check.unsent(tool, args)
         if why:
-            check.judge("call.approved", None, f"{tool} was not called: {why}")
-            continue
-        still = check.look() == check.look()
-        updates, data = check.look()
-        call = _call_in_company(check, "call.approved", tool, args)
-        if check.look()[1] == data or not still:
-            check.judge("update.told", None, "no change of the state could be put down to a call")
-            continue
-        told = check.updated(updates, HOST_UPDATE_SOON)
-        check.subject = "update.told"
-        check.judge("update.told", told, f"{tool} changed the state, and an update came",
-                    otherwise=f"{tool} changed the state, and no update came")
-        _judge_change(check, call)
+            check.judge("call.approved", False, f"{tool} was not called: {why}; mend the --call, "
+                                                "or the catalogue")
+        elif check.broken("call.revision"):
+            check.judge("call.approved", None, f"{tool} was not called: a refused one has run")
+        else:
+            _call_named(check, tool, args)
+
+
+def _call_named(check: HostCheck, tool: str, args: dict) -> None:
+    still = check.look() == check.look()
+    updates, data = check.look()
+    call = _call_in_company(check, "call.approved", tool, args)
+    if check.look()[1] == data or not still:
+        check.judge("update.told", None, "no change of the state could be put down to a call")
+        return
+    told = check.updated(updates, HOST_UPDATE_SOON)
+    check.subject = "update.told"
+    check.judge("update.told", told, f"{tool} changed the state, and an update came",
+                otherwise=f"{tool} changed the state, and no update came")
+    _judge_change(check, call)
 
 
 def _judge_change(check: HostCheck, call: HostRequest) -> None:
@@ -5197,7 +5204,8 @@ examples:
   tam tick check -- python3 my_tick.py
   tam tick check --call set_note '{"text": "hello"}' --json -- ./note
 
-exit codes: 0 it conforms (warnings allowed), 1 it does not, 2 the command line is wrong
+exit codes: 0 it conforms (warnings allowed); 1 it does not, or a --call could not be made; 2 the
+command line is wrong
 """
 
 
