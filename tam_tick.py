@@ -33,7 +33,7 @@ The reference host, again from values to threads, and what is built on it:
     host: session       `HostSession`: bytes and times in, events and lines out
     host: screen        `HostScreen`: what the Tick draws, as text
     host: process       a child on pipes and a pseudo-terminal of its own
-    host: runner        the thread that moves bytes between the process and the session
+    host: runner        a process, a screen and a session, and the thread that joins them
     host: TickHost      `TickHost`: a running Tick, for programs
     host: probes        what the conformance check tries
     host: report        `host_check`: the conformance report
@@ -3079,13 +3079,15 @@ def host_other_draft(schema: dict) -> bool:
     return isinstance(named, str) and "2020-12" not in named
 
 
-def host_invalid(schema: dict) -> str | None:
-    """Why a schema is not valid; None where it is, or where `host_unchecked` names why not."""
+def host_invalid(tool: dict) -> str | None:
+    """Why a tool's schema is not valid; None where it is, or may be: see `host_unchecked`."""
+    schema = tool["input_schema"]
     try:
         tam.check_schema(schema)
     except tam.SchemaError as error:
         if "unsupported" not in error.details and not host_other_draft(schema):
-            return f"{error.details.get('pointer', '')} is no valid JSON Schema: {error.message}"
+            pointer = error.details.get("pointer", "")
+            return f"input_schema{pointer} is no valid JSON Schema: {error.message}"
     return None
 
 
@@ -3189,41 +3191,24 @@ def _fault(value: object, *checks: Callable) -> str | None:
     return next(filter(None, (check(value) for check in checks)), None)
 
 
-def _among(place: str, entries: list, *checks: Callable) -> str | None:
-    """The first thing that is wrong with one of the entries of an array."""
-    wrongs = (_fault(entry, *checks) for entry in entries)
-    return next((f"{place}/{index}: {wrong}" for index, wrong in enumerate(wrongs) if wrong), None)
-
-
-def _twice(texts: Iterator[str]) -> str | None:
-    """Which text is there more than once."""
-    for text, count in collections.Counter(texts).most_common(1):
-        if count > 1:
-            return f"{shown(text)} is there {count} times"
+def _among(place: str, entries: object, *checks: Callable, unique: str = "") -> str | None:
+    """The first thing that is wrong with an array or, each at its place, with its entries."""
+    if not isinstance(entries, list):
+        return f"{place} is missing or no array"
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        wrong = _fault(entry, *checks)
+        if unique and not wrong:
+            wrong = f"{unique} is there twice: {shown(entry[unique])}" if entry[unique] in seen else ""
+            seen.add(entry[unique])
+        if wrong:
+            return f"{place}/{index}: {wrong}"
     return None
 
 
 def _too_big(value: object, most: int) -> str | None:
     size = host_size(value)
     return f"it has {size:,} bytes, more than {most:,}" if size > most else None
-
-
-def _wrong_tools(descriptor: dict, *_: object) -> str | None:
-    tools = descriptor.get("tools")
-    if not isinstance(tools, list):
-        return "tools is missing or no array"
-    return _among("/tools", tools, _object, _member("description", str), _member("mutates", bool))
-
-
-def _wrong_names(descriptor: dict, *_: object) -> str | None:
-    tools = host_tools(descriptor)
-    return (_among("/tools", tools, _member("name", host_is_text))
-            or _twice(tool["name"] for tool in tools))
-
-
-def _wrong_schemas(descriptor: dict, *_: object) -> str | None:
-    return _among("/tools", host_tools(descriptor), _member("input_schema", dict),
-                  lambda tool: host_invalid(tool["input_schema"]))
 
 
 def _wrong_recovery(descriptor: dict, *_: object) -> str | None:
@@ -3236,26 +3221,14 @@ def _wrong_recovery(descriptor: dict, *_: object) -> str | None:
 
 def _wrong_series(descriptor: dict, *_: object) -> str | None:
     state = descriptor.get("state", {})
-    series = state.get("series", []) if isinstance(state, dict) else None
-    if not isinstance(series, list):
-        return "state is no object, or state.series no array"
-    return (_among("/state/series", series, _object, _member("path", host_is_pointer),
-                   _member("newest", lambda newest: newest in ("first", "last")))
-            or _twice(entry["path"] for entry in series))
-
-
-def _changed(descriptor: dict, before: dict, _: HostLimits) -> str | None:
-    if descriptor["revision"] != before["revision"] or host_names(descriptor) == host_names(before):
-        return None
-    return "the catalogue changed and its revision did not"
+    if not isinstance(state, dict):
+        return f"state is {shown(state)}"
+    return _among("/state/series", state.get("series", []), _object,
+                  _member("path", host_is_pointer),
+                  _member("newest", lambda newest: newest in ("first", "last")), unique="path")
 
 
 _seq = _member("seq", lambda seq: host_uinteger(seq) is not None)
-
-
-def _wrong_order(state: dict, last: int, _: HostLimits) -> str | None:
-    seq = host_uinteger(state.get("seq"))
-    return f"seq {seq} follows seq {last}" if seq is not None and seq <= last else _seq(state)
 
 
 def _unlike(code: int) -> Callable:
@@ -3294,11 +3267,14 @@ HOST_RULES = tuple(HostRule(*row) for row in (
      _member("revision", lambda revision: isinstance(revision, str) and revision)),
     ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
      "with mutates.", "give every tool a description and mutates true or false", "catalogue",
-     _wrong_tools),
+     lambda descriptor, *_: _among("/tools", descriptor.get("tools"), _object,
+                                   _member("description", str), _member("mutates", bool))),
     ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
-     "rename the tool", "catalogue", _wrong_names),
+     "rename the tool", "catalogue", lambda descriptor, *_: _among(
+         "/tools", host_tools(descriptor), _member("name", host_is_text), unique="name")),
     ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
-     "mend the schema where the pointer shows", "catalogue", _wrong_schemas),
+     "mend the schema where the pointer shows", "catalogue", lambda descriptor, *_: _among(
+         "/tools", host_tools(descriptor), _member("input_schema", dict), host_invalid)),
     ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
      "name a query tool, or leave recover_with out", "catalogue", _wrong_recovery),
     ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
@@ -3371,7 +3347,10 @@ HOST_RULES = tuple(HostRule(*row) for row in (
      "write the newline with the message, and flush", "output",
      lambda rest, *_: rest and "the output ended in the middle of a line"),
     ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
-     "derive revision from the catalogue", "comparison", _changed),
+     "derive revision from the catalogue", "comparison",
+     lambda descriptor, before, _: descriptor["revision"] == before["revision"]
+     and host_names(descriptor) != host_names(before)
+     and "the catalogue changed and its revision did not"),
     ("read.object", "6.2", "must", "A read result is an object.",
      "answer with seq and data", "read", _object),
     ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
@@ -3391,7 +3370,9 @@ HOST_RULES = tuple(HostRule(*row) for row in (
     ("update.object", "8.1", "must", "An update's params are an object.",
      "send seq and data", "update", _object),
     ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
-     "count each update, and write them in that order", "update", _wrong_order),
+     "count each update, and write them in that order", "update",
+     lambda state, last, _: _seq(state) or host_uinteger(state["seq"]) <= last
+     and f"seq {shown(state['seq'])} follows seq {last}"),
     ("update.data", "8.2", "must", "An update has data that is not null.",
      "send nothing until there is content", "update",
      _member("data", lambda data: data is not None)),
@@ -4227,63 +4208,149 @@ class HostProcess:
 # ---- host: runner --------------------------------------------------------------------------------
 
 class HostRunner:
-    """Moves bytes between a Tick's process, its screen and its session, in one thread.
+    """A Tick's process with its screen and its session, and the thread that moves bytes between.
 
     The thread has `changed`, which guards all of them, whenever it does not wait; so whoever else
     has it meets them between two turns, and is notified after each. The thread ends the Tick when
-    the session ends or `stop` is called, reaps it and closes everything.
+    the session ends or `close` is called, reaps it and closes everything.
     """
 
-    def __init__(self, process: HostProcess, session: HostSession, screen: HostScreen,
-                 on_event: Callable[[str, object], None]) -> None:
-        """`on_event` is called in the thread, with the events of the session and with "→" and each
-        line that goes out."""
-        self.process, self.session, self.screen = process, session, screen
+    def __init__(self, argv: list[str], cwd: str | None, env: dict[str, str] | None,
+                 limits: HostLimits | None) -> None:
+        self.argv = list(argv)
+        self.cwd = os.path.abspath(cwd or os.getcwd())
+        self.env = host_environment(dict(os.environ if env is None else env))
+        self.limits = limits or HostLimits()
         self.changed = threading.Condition()
-        self.error_text = bytearray()
-        self.input_ended = self.closing = False
-        self._on_event = on_event
+        #: The protocol session: findings, counts and what else it keeps.
+        self.session = HostSession(self.limits)
+        #: To be set before the start: called in the thread for every update, and must not wait.
+        self.on_update: Callable[[dict], None] = lambda state: None
+        #: To be set before the start: called in the thread with "→" or "←" and each line.
+        self.on_traffic: Callable[[str, bytes], None] = lambda arrow, line: None
+        #: To be set before the start: give standard error a terminal of its own.
+        self.stderr_apart = False
+        #: The start of what the Tick wrote to that.
+        self.stderr_text = bytearray()
+        self._screen = HostScreen(self.limits.columns, self.limits.rows)
+        self._process: HostProcess | None = None
+        self._thread: threading.Thread | None = None
+
+    def launch(self) -> None:
+        """Start the process and the thread. Raises HostStartError, or RuntimeError where the
+        system has no more threads."""
+        self.session = HostSession(self.limits)
         self._to_tick, self._to_terminal = bytearray(), bytearray()
+        self._input_ended = self._closing = False
         self._output_ended_at: float | None = None
         self._bell = Bell()
-        self.thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
-
-    # -- for other threads --
-
-    def start(self) -> None:
-        """Start the thread. Raises RuntimeError where the system has no more."""
         try:
-            self.thread.start()
-        except RuntimeError:
+            self._process = HostProcess(self.argv, self.cwd, self.env,
+                                        size=(self._screen.columns, self._screen.rows),
+                                        stderr_apart=self.stderr_apart)
+            self.argv = self._process.argv
+            self._thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
+            self._thread.start()
+        except BaseException:
+            self.close()
             self._release()
             raise
 
+    def close(self) -> None:
+        """End the Tick (T §4.5) and wait until everything of it is gone. May be called again."""
+        self._closing = True
+        started = self._thread is not None and self._thread.ident is not None
+        if started and self._thread is not threading.current_thread():
+            self._bell.ring()
+            self._thread.join()
+
+    # -- for other threads --
+
     @contextlib.contextmanager
-    def between_turns(self) -> Iterator[HostRunner]:
+    def _between_turns(self) -> Iterator[HostProcess]:
         """While it is entered the thread waits; afterwards it looks at what there is to do."""
+        if self._process is None:
+            raise HostError("the Tick was not started")
         with self.changed:
-            yield self
+            yield self._process
         self._bell.ring()
 
-    def stop(self) -> None:
-        """End the Tick and wait for the thread, unless it is the caller."""
-        self.closing = True
-        self._bell.ring()
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
+    @property
+    def pid(self) -> int:
+        """The Tick's process id, 0 once it is reaped."""
+        return 0 if self._process is None else self._process.pid
 
-    def type(self, keys: bytes) -> None:
-        """Queue keys for the terminal. Raises HostError where the Tick has left too many unread."""
-        if len(self._to_terminal) + len(keys) > HOST_KEPT:
-            raise HostError("the Tick does not read its terminal")
-        self._to_terminal += keys
+    @property
+    def ended(self) -> HostEnd | None:
+        """How the session ended, or None while it goes on."""
+        return self.session.ended
+
+    def wait_until(self, seen: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
+        something arrives or ends. It may use this host's properties and `screen`."""
+        with self._between_turns():
+            return self.changed.wait_for(seen, timeout)
+
+    def send(self, method: str, params: dict, timeout: float) -> HostRequest:
+        """Send a request without waiting; `wait_reply` waits."""
+        with self._between_turns():
+            if threading.current_thread() is self._thread:
+                raise HostError("a callback of the host cannot send: it would wait for itself")
+            return self.session.request(method, params, timeout, time.monotonic())
+
+    def wait_reply(self, request: HostRequest) -> HostRequest:
+        """Wait until a sent request has its reply; the session sees to that."""
+        self.wait_until(lambda: request.reply is not None)
+        return request
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
+        with self._between_turns() as process:
+            self._screen.resize(columns, rows)
+            process.resize(columns, rows)
+
+    def type(self, keys: str) -> None:
+        """Type into the view, as a person at its terminal. Raises HostError where the Tick has
+        left too many keys unread."""
+        data = keys.encode("utf-8", "replace")
+        with self._between_turns():
+            if len(self._to_terminal) + len(data) > HOST_KEPT:
+                raise HostError("the Tick does not read its terminal")
+            self._to_terminal += data
+
+    def screen(self) -> list[str]:
+        """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
+        with self.changed:
+            return self._screen.display
+
+    def screen_excerpt(self) -> str:
+        """The first 256 characters of the screen, without the blanks at the ends of its lines."""
+        text = "\n".join(line.rstrip() for line in self.screen())
+        return text.strip("\n")[:HOST_SCREEN_EXCERPT]
+
+    # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
+
+    def send_line(self, line: bytes) -> None:
+        """Write a line to the Tick that is no request."""
+        with self._between_turns():
+            self.session.write(line)
+
+    def end_input(self) -> None:
+        """Close the Tick's standard input once what is queued is written."""
+        with self._between_turns():
+            self._input_ended = True
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the Tick's process group, and nothing after it."""
+        with self._between_turns() as process:
+            process.signal(signal.SIGTERM)
 
     # -- the thread --
 
     def _run(self) -> None:
         with self.changed:
             try:
-                while self.session.ended is None and not self.closing:
+                while self.session.ended is None and not self._closing:
                     self._turn()
                     self._look_for_end()
                 self._end_tick()
@@ -4295,15 +4362,16 @@ class HostRunner:
     def _end_tick(self) -> None:
         """SIGTERM, and a while to end in (T §4.5); what is left is killed when it is reaped."""
         self.session.end("closed", "the host ended the Tick")
-        self.process.signal(signal.SIGTERM)
-        until = time.monotonic() + self.session.limits.grace
-        while self.process.exit_reason() is None and time.monotonic() < until:
+        self._process.signal(signal.SIGTERM)
+        until = time.monotonic() + self.limits.grace
+        while self._process.exit_reason() is None and time.monotonic() < until:
             self._turn(until)
         self._draw()
 
     def _release(self) -> None:
         with self.changed:
-            self.process.close()
+            if self._process is not None:
+                self._process.close()
             self._bell.close()
             self.changed.notify_all()
 
@@ -4317,7 +4385,7 @@ class HostRunner:
 
     def _wait(self, times: list[float | None]) -> None:
         """Wait until something can be read or written, or the first of the times has come."""
-        process, now = self.process, time.monotonic()
+        process, now = self._process, time.monotonic()
         output = process.stdout if self._output_ended_at is None else None
         readers = [self._bell.fd, process.terminal]
         readers += filter(None, (process.errors, process.exit, output))
@@ -4335,36 +4403,39 @@ class HostRunner:
 
     def _receive(self) -> int:
         """Feed the session and tell the client what happened; return how many bytes there were."""
-        data = self.process.stdout.read(CHUNK) if self._output_ended_at is None else None
+        data = self._process.stdout.read(CHUNK) if self._output_ended_at is None else None
         if data == b"":
             self._output_ended_at = time.monotonic()
         self._draw()  # what was drawn before a message is on the screen with it
         for kind, value in self.session.receive(data or b"", time.monotonic()):
-            self._on_event(kind, value)
+            if kind == "update":
+                self.on_update(value)
+            else:
+                self.on_traffic(kind, value)
         return len(data or b"")
 
     def _draw(self) -> None:
         """Show what the Tick drew and, in the view as well, what it wrote to standard error
         (T §3.1); type what the keys and the terminal's answers need."""
-        for file in filter(None, (self.process.terminal, self.process.errors)):
+        for file in filter(None, (self._process.terminal, self._process.errors)):
             data = b""
             with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody has it
                 data = file.read(CHUNK) or b""
-            self.screen.feed(data)
-            if file is self.process.errors:
-                self.error_text += data[:max(0, HOST_KEPT - len(self.error_text))]
+            self._screen.feed(data)
+            if file is self._process.errors:
+                self.stderr_text += data[:max(0, HOST_KEPT - len(self.stderr_text))]
         if len(self._to_terminal) < HOST_KEPT:
-            self._to_terminal += self.screen.replies
-        self.screen.replies.clear()
+            self._to_terminal += self._screen.replies
+        self._screen.replies.clear()
         with contextlib.suppress(OSError):
-            del self._to_terminal[:self.process.terminal.write(self._to_terminal) or 0]
+            del self._to_terminal[:self._process.terminal.write(self._to_terminal) or 0]
 
     def _send(self) -> None:
         """Write what the Tick's pipe takes of what the session has for it."""
         for line in self.session.take_output():
-            self._on_event("→", line.rstrip(b"\n"))
+            self.on_traffic("→", line.rstrip(b"\n"))
             self._to_tick += line
-        stdin = self.process.stdin
+        stdin = self._process.stdin
         if stdin.closed:
             self._to_tick.clear()
             return
@@ -4372,16 +4443,16 @@ class HostRunner:
             del self._to_tick[:stdin.write(self._to_tick) or 0]
         except BrokenPipeError:
             self._to_tick.clear()  # it reads no more; what follows from that, time will tell
-            self.input_ended = True
-        if self.input_ended and not self._to_tick:
+            self._input_ended = True
+        if self._input_ended and not self._to_tick:
             stdin.close()
 
     def _look_for_end(self) -> None:
         """See whether the Tick has exited, or has closed its output and goes on (T §4.5)."""
-        reason = self.process.exit_reason()
+        reason = self._process.exit_reason()
         if reason is None:
             closed = self._output_ended_at
-            if closed is None or time.monotonic() < closed + self.session.limits.grace:
+            if closed is None or time.monotonic() < closed + self.limits.grace:
                 return
             reason = "it closed its standard output"
         taken = 0
@@ -4392,7 +4463,7 @@ class HostRunner:
 
 # ---- host: TickHost ------------------------------------------------------------------------------
 
-class TickHost:
+class TickHost(HostRunner):
     """A running Tick (T §4): a process on a terminal of its own, driven by the protocol.
 
     Use it in a `with` statement, or call `start` and `close`. Its methods may be called from any
@@ -4410,21 +4481,10 @@ class TickHost:
         that mutates; `tool` is its catalogue entry. Without it such calls are refused.
         `on_update(state)` is called in the host's thread for every update, and must not wait.
         """
-        self.argv = list(argv)
-        self.cwd = os.path.abspath(cwd or os.getcwd())
-        self.env = host_environment(dict(os.environ if env is None else env))
-        self.limits = limits or HostLimits()
-        #: The protocol session: findings, counts and what else it keeps.
-        self.session = HostSession(self.limits)
-        #: To be set before `start`: called in the host's thread with "→" or "←" and each line.
-        self.on_traffic: Callable[[str, bytes], None] | None = None
-        #: To be set before `start`: give standard error a terminal of its own, see `stderr_text`.
-        self.stderr_apart = False
-        self._approve, self._on_update = approve, on_update
-        self._screen = HostScreen(self.limits.columns, self.limits.rows)
-        self._runner: HostRunner | None = None
-
-    # -- start and end --
+        super().__init__(argv, cwd, env, limits)
+        self._approve = approve
+        if on_update is not None:
+            self.on_update = on_update
 
     def __enter__(self) -> TickHost:
         self.start()
@@ -4439,13 +4499,8 @@ class TickHost:
         Raises HostStartError, with the process ended, where any of it fails.
         """
         begun = time.monotonic()
-        self.session = HostSession(self.limits)
-        process = HostProcess(self.argv, self.cwd, self.env, stderr_apart=self.stderr_apart,
-                              size=(self._screen.columns, self._screen.rows))
-        self.argv = process.argv
+        self.launch()
         try:
-            self._runner = HostRunner(process, self.session, self._screen, self._happened)
-            self._runner.start()
             for method in ("tick/describe", "tick/read"):
                 left = begun + self.limits.start - time.monotonic()
                 reply = self.request(method, {}, max(0.0, left)).reply
@@ -4453,7 +4508,6 @@ class TickHost:
                     self._start_failed(method, reply)
         except BaseException:
             self.close()
-            process.close()
             raise
 
     def _start_failed(self, method: str, reply: HostReply) -> None:
@@ -4471,48 +4525,10 @@ class TickHost:
                              outcome="init" if kind == "closed" else kind,
                              rule=fatal[0] if fatal else rule, screen=self.screen_excerpt())
 
-    def close(self) -> None:
-        """End the Tick (T §4.5) and wait until everything of it is gone. May be called again."""
-        if self._runner is not None and self._runner.thread.ident is not None:
-            self._runner.stop()
-
-    def _happened(self, kind: str, value: object) -> None:
-        """What the runner's thread reports."""
-        if kind == "update":
-            if self._on_update is not None:
-                self._on_update(value)
-        elif self.on_traffic is not None:
-            self.on_traffic(kind, value)
-
-    def _running(self) -> contextlib.AbstractContextManager[HostRunner]:
-        """The runner, between two of its turns. Raises HostError where there is none."""
-        if self._runner is None:
-            raise HostError("the Tick was not started")
-        return self._runner.between_turns()
-
-    # -- what is known --
-
     @property
     def descriptor(self) -> dict | None:
         """The catalogue as last described and accepted, or None before that."""
         return self.session.descriptor
-
-    @property
-    def ended(self) -> HostEnd | None:
-        """How the session ended, or None while it goes on."""
-        return self.session.ended
-
-    @property
-    def pid(self) -> int:
-        """The Tick's process id, 0 once it is reaped."""
-        return self._runner.process.pid if self._runner is not None else 0
-
-    @property
-    def stderr_text(self) -> bytes:
-        """The start of what the Tick wrote to standard error, where `stderr_apart` was set."""
-        return bytes(self._runner.error_text) if self._runner is not None else b""
-
-    # -- what a client asks --
 
     def describe(self) -> dict:
         """Ask for the catalogue anew (T §5). Raises HostError."""
@@ -4562,18 +4578,6 @@ class TickHost:
         """
         return self.wait_reply(self.send(method, params, timeout))
 
-    def send(self, method: str, params: dict, timeout: float) -> HostRequest:
-        """Send a request without waiting; `wait_reply` waits."""
-        with self._running() as runner:
-            if threading.current_thread() is runner.thread:
-                raise HostError("a callback of the host cannot send: it would wait for itself")
-            return self.session.request(method, params, timeout, time.monotonic())
-
-    def wait_reply(self, request: HostRequest) -> HostRequest:
-        """Wait until a sent request has its reply; the session sees to that."""
-        self.wait_until(lambda: request.reply is not None, None)
-        return request
-
     def _value(self, what: str, request: HostRequest) -> object:
         """A request's result, or the exception that its reply means."""
         kind, message, value, details = request.reply
@@ -4592,8 +4596,8 @@ class TickHost:
         def arrived() -> bool:
             return session.update is not None and session.update["seq"] > after_seq
 
-        self.wait_until(lambda: arrived() or session.ended is not None, timeout)
-        with self._running():
+        with self._between_turns():
+            self.changed.wait_for(lambda: arrived() or session.ended is not None, timeout)
             if arrived():
                 newer = sum(1 for seq in session.update_seqs if seq > after_seq)
                 return session.update | {"merged": newer - 1}
@@ -4601,54 +4605,6 @@ class TickHost:
                 raise HostError(f"no update will come: {session.ended.reason}", "ended",
                                 outcome=session.ended.kind)
         return None
-
-    def wait_until(self, seen: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
-        something arrives or ends. It may use this host's properties and `screen`."""
-        with self._running() as runner:
-            return runner.changed.wait_for(seen, timeout)
-
-    # -- the terminal --
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
-        with self._running() as runner:
-            self._screen.resize(columns, rows)
-            runner.process.resize(columns, rows)
-
-    def type(self, keys: str) -> None:
-        """Type into the view, as a person at its terminal. Raises HostError if nothing reads."""
-        with self._running() as runner:
-            runner.type(keys.encode("utf-8", "replace"))
-
-    def screen(self) -> list[str]:
-        """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
-        if self._runner is None:
-            return self._screen.display
-        with self._runner.changed:
-            return self._screen.display
-
-    def screen_excerpt(self) -> str:
-        """The first 256 characters of the screen, without the blanks at the ends of its lines."""
-        text = "\n".join(line.rstrip() for line in self.screen())
-        return text.strip("\n")[:HOST_SCREEN_EXCERPT]
-
-    # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
-
-    def send_line(self, line: bytes) -> None:
-        """Write a line to the Tick that is no request."""
-        with self._running():
-            self.session.write(line)
-
-    def end_input(self) -> None:
-        """Close the Tick's standard input once what is queued is written."""
-        with self._running() as runner:
-            runner.input_ended = True
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the Tick's process group, and nothing after it."""
-        with self._running() as runner:
-            runner.process.signal(signal.SIGTERM)
 
 
 # ---- host: probes --------------------------------------------------------------------------------
@@ -5219,37 +5175,38 @@ def host_say(text: str) -> None:
     tam.write_stdout(data)
 
 
-def host_parser(word: str, purpose: str, more: str) -> tam.Parser:
-    """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
-    return tam.Parser(prog=f"tam tick {word}", description=purpose, epilog=more,
-                      usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
-                      formatter_class=argparse.RawDescriptionHelpFormatter)
-
-
 def host_split(argv: list[str]) -> tuple[list[str], list[str]]:
     """The options before the first `--` and the command after it."""
     end = argv.index("--") if "--" in argv else len(argv)
     return argv[:end], argv[end + 1:]
 
 
-def _host_parsed(parser: tam.Parser, argv: list[str]) -> tuple[object, list[str]]:
-    """The parsed options and the command. Raises tam.Usage."""
-    options, command = host_split(argv)
-    parsed = parser.parse_args(options)
-    if not command:
-        parser.error("the Tick's command is missing: … -- COMMAND [ARG…]")
-    return parsed, command
+class HostParser(tam.Parser):
+    """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
+
+    def __init__(self, word: str, purpose: str, more: str) -> None:
+        super().__init__(prog=f"tam tick {word}", description=purpose, epilog=more,
+                         usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parsed(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The options and the command. Raises tam.Usage."""
+        options, command = host_split(argv)
+        parsed = self.parse_args(options)
+        if not command:
+            self.error("the Tick's command is missing: … -- COMMAND [ARG…]")
+        return parsed, command
 
 
 def _host_check_arguments(argv: list[str]) -> tuple[list[str], list, float | None]:
     """The command, the approved calls and the timeout. Raises tam.Usage."""
-    parser = host_parser("check", "Check a Tick against the protocol.", HOST_CHECK_HELP)
+    parser = HostParser("check", "Check a Tick against the protocol.", HOST_CHECK_HELP)
     parser.add_argument("--call", nargs=2, action="append", default=[], metavar=("TOOL", "JSON"),
                         help="call this tool with these arguments; may be repeated")
     parser.add_argument("--timeout", type=float, metavar="S",
                         help="seconds to wait for each answer (default: 10, and 60 for a call)")
     parser.add_argument("--json", action="store_true", help="print one JSON envelope")
-    parsed, command = _host_parsed(parser, argv)
+    parsed, command = parser.parsed(argv)
     if parsed.timeout is not None and not 0 < parsed.timeout <= HostLimits.call:
         parser.error("argument --timeout: it must be above 0 and at most 60")
     calls = [(tool, _host_call_arguments(parser, text)) for tool, text in parsed.call]
@@ -5342,18 +5299,14 @@ class HostDriver:
 
     def _traffic(self, arrow: str, line: bytes) -> None:
         """Show a line; when nobody reads any more, the commands stop too."""
+        cut_off = self.interactive and len(line) > HOST_LINE_SHOWN
+        text = line[:HOST_LINE_SHOWN if cut_off else None].decode("utf-8", "backslashreplace")
+        more = f"… ({len(line):,} bytes)" if cut_off else ""
         try:
             if not self.unread:
-                self._show(arrow, line)
+                self.say(f"{arrow} {tam.printable(text)}{more}")
         except BrokenPipeError:
             self.unread = True
-
-    def _show(self, arrow: str, line: bytes) -> None:
-        if self.interactive and len(line) > HOST_LINE_SHOWN:
-            shown = line[:HOST_LINE_SHOWN].decode("utf-8", "backslashreplace")
-            self.say(f"{arrow} {tam.printable(shown)}… ({len(line):,} bytes)")
-        else:
-            self.say(f"{arrow} {tam.printable(line.decode('utf-8', 'backslashreplace'))}")
 
     def _approve(self, tool: dict, args: dict, revision: str) -> bool:
         """Ask the person; a script has said so by its line."""
@@ -5396,14 +5349,6 @@ class HostDriver:
             note = " (outcome unknown)" if unknown else ""
             self.say(f"! {tam.printable(error.message)}{note}")
 
-    def describe(self, rest: str) -> None:
-        """`describe`: the traffic shows the answer."""
-        self.host.describe()
-
-    def read(self, rest: str) -> None:
-        """`read`: the traffic shows the answer."""
-        self.host.read()
-
     def call(self, rest: str) -> None:
         """`call TOOL [JSON]`."""
         tool, _, text = rest.partition(" ")
@@ -5441,10 +5386,6 @@ class HostDriver:
         self.waited_for = update["seq"]
         self.say(f"update {update['seq']}, and {update['merged']} before it")
 
-    def help(self, rest: str) -> None:
-        """`help`."""
-        self.say(HOST_COMMANDS_HELP.rstrip())
-
 
 def _utf8(line: str) -> str:
     """A line of a script as the UTF-8 that it is, where the locale has taken it for something else.
@@ -5459,10 +5400,13 @@ def _host_key(match: re.Match[str]) -> str:
     return HOST_KEYS[match[3]] if match[3] else chr(int(match[1] or match[2], 16))
 
 
+#: Each takes what follows its word. The traffic shows the answers of the first two.
 HOST_COMMANDS = {
-    "describe": HostDriver.describe, "read": HostDriver.read, "call": HostDriver.call,
-    "type": HostDriver.type, "resize": HostDriver.resize, "screen": HostDriver.screen,
-    "wait": HostDriver.wait, "help": HostDriver.help,
+    "describe": lambda driver, rest: driver.host.describe(),
+    "read": lambda driver, rest: driver.host.read(),
+    "call": HostDriver.call, "type": HostDriver.type, "resize": HostDriver.resize,
+    "screen": HostDriver.screen, "wait": HostDriver.wait,
+    "help": lambda driver, rest: driver.say(HOST_COMMANDS_HELP.rstrip()),
 }
 
 
@@ -5481,20 +5425,17 @@ def _host_typed_lines() -> Iterator[str]:
 
 def host_main(argv: list[str]) -> int:
     """`tam tick host`: drive a Tick by commands. Returns 0, 1 where one failed, 2 for usage."""
-    parser = host_parser("host", "Drive a Tick by hand or by script.", HOST_COMMANDS_HELP)
+    parser = HostParser("host", "Drive a Tick by hand or by script.", HOST_COMMANDS_HELP)
     try:
-        command = _host_parsed(parser, argv)[1]
+        command = parser.parsed(argv)[1]
         interactive = sys.stdin is not None and sys.stdin.isatty()
         with unwinding():
             driver = HostDriver(command, interactive)
             return driver.run(_host_typed_lines() if interactive else sys.stdin)
-    except HostStartError as error:
-        tam.report(error, "tick.host", False)
-        for line in error.details["screen"].splitlines():
-            tam.write_stderr(f"  | {tam.printable(line)}\n".encode("utf-8", "replace"))
-        return error.exit_status
     except tam.TamError as error:
         tam.report(error, "tick.host", False)
+        for line in error.details.get("screen", "").splitlines():
+            tam.write_stderr(f"  | {tam.printable(line)}\n".encode("utf-8", "replace"))
         return error.exit_status
 
 
