@@ -2950,6 +2950,7 @@ class HostLimits:
 
 # ---- host: errors --------------------------------------------------------------------------------
 
+
 class HostError(tam.Internal):
     """Something the host could not do, or that came of a request in the place of its result.
 
@@ -3199,7 +3200,7 @@ def _among(place: str, entries: object, *checks: Callable, unique: str = "") -> 
     for index, entry in enumerate(entries):
         wrong = _fault(entry, *checks)
         if unique and not wrong:
-            wrong = f"{unique} is there twice: {shown(entry[unique])}" if entry[unique] in seen else ""
+            wrong = entry[unique] in seen and f"{unique} {shown(entry[unique])} is there twice"
             seen.add(entry[unique])
         if wrong:
             return f"{place}/{index}: {wrong}"
@@ -3684,16 +3685,16 @@ class HostSession:
 
 # ---- host: screen --------------------------------------------------------------------------------
 
+#: The last is the start of an escape sequence whose rest may still come.
 HOST_TOKEN = re.compile(
     r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
     r"|\x1b\[(?P<private>[<-?]*)(?P<params>[0-9:;]*)(?P<between>[ -/]*)(?P<final>[@-~])"
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
     r"|\x1b(?P<shift>[ #%()*+./-])(?P<set>[^\x1b])"
-    r"|\x1b(?P<escape>[^\x00-\x1f #%()*+./\[\]PX^_-])"
-    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])")
-#: The start of an escape sequence whose rest may still come.
-HOST_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ #%()*+./-])?")
-#: How long an escape sequence may be, in characters; a longer one is shown as text.
+    r"|(?P<escape>\x1b[^\x00-\x1f #%()*+./\[\]PX^_-])"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])"
+    r"|(?P<unfinished>\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ #%()*+./-])?)\Z")
+#: How long an escape sequence may be, in characters; of a longer one the end is shown as text.
 HOST_ESCAPE_MOST = 4096
 #: The line drawing set that terminfo's acsc speaks of.
 HOST_GRAPHICS = str.maketrans("`afghjklmnopqrstuvwxyz{|}~+,-.0",
@@ -3726,18 +3727,11 @@ class HostScreen:
         """Take what the program wrote, in pieces of any size."""
         text = self._pending + self._decoder.decode(data)
         self._pending = ""
-        position = 0
-        while position < len(text):
-            match = HOST_TOKEN.match(text, position)
-            if match is not None:
+        for match in HOST_TOKEN.finditer(text):
+            if match["unfinished"] and len(match[0]) < HOST_ESCAPE_MOST:
+                self._pending = match[0]
+            else:
                 self._token(match)
-                position = match.end()
-                continue
-            start = HOST_UNFINISHED.match(text, position)
-            if start and start.end() == len(text) and len(text) - position < HOST_ESCAPE_MOST:
-                self._pending = text[position:]
-                return
-            position += 1
 
     def resize(self, columns: int, rows: int) -> None:
         """Take another size, in cells: lines are cut or filled, and the cursor stays on."""
@@ -4207,6 +4201,7 @@ class HostProcess:
 
 # ---- host: runner --------------------------------------------------------------------------------
 
+
 class HostRunner:
     """A Tick's process with its screen and its session, and the thread that moves bytes between.
 
@@ -4291,12 +4286,22 @@ class HostRunner:
         with self._between_turns():
             return self.changed.wait_for(seen, timeout)
 
-    def send(self, method: str, params: dict, timeout: float) -> HostRequest:
-        """Send a request without waiting; `wait_reply` waits."""
+    def send(self, method: str, params: dict | None = None,
+             timeout: float | None = None) -> HostRequest:
+        """Send a request as it is, without waiting: `wait_reply` waits, at most `timeout` seconds
+        once it is sent, by default those of T. It neither checks arguments nor asks for approval.
+        """
+        if timeout is None:
+            timeout = self.limits.call if method == "tick/call" else self.limits.start
         with self._between_turns():
             if threading.current_thread() is self._thread:
                 raise HostError("a callback of the host cannot send: it would wait for itself")
-            return self.session.request(method, params, timeout, time.monotonic())
+            return self.session.request(method, params or {}, timeout, time.monotonic())
+
+    def request(self, method: str, params: dict | None = None,
+                timeout: float | None = None) -> HostRequest:
+        """Send a request as `send` does, and wait for its reply."""
+        return self.wait_reply(self.send(method, params, timeout))
 
     def wait_reply(self, request: HostRequest) -> HostRequest:
         """Wait until a sent request has its reply; the session sees to that."""
@@ -4463,6 +4468,7 @@ class HostRunner:
 
 # ---- host: TickHost ------------------------------------------------------------------------------
 
+
 class TickHost(HostRunner):
     """A running Tick (T §4): a process on a terminal of its own, driven by the protocol.
 
@@ -4532,11 +4538,11 @@ class TickHost(HostRunner):
 
     def describe(self) -> dict:
         """Ask for the catalogue anew (T §5). Raises HostError."""
-        return self._value("tick/describe", self.request("tick/describe", {}, self.limits.start))
+        return self._value("tick/describe", self.request("tick/describe"))
 
     def read(self) -> dict:
         """Read the state: seq, data and, where the Tick gives it, at (T §6). Raises HostError."""
-        result = self._value("tick/read", self.request("tick/read", {}, self.limits.start))
+        result = self._value("tick/read", self.request("tick/read"))
         return {name: result[name] for name in ("seq", "data", "at") if name in result}
 
     def call(self, tool: str, args: dict | None = None, revision: str | None = None) -> object:
@@ -4561,7 +4567,7 @@ class TickHost(HostRunner):
                 raise HostError(f"the call of {tool} was not approved")
             self._same_catalogue(prepared)
         params = {"tool": tool, "args": args, "revision": prepared}
-        return self._value(tool, self.request("tick/call", params, self.limits.call))
+        return self._value(tool, self.request("tick/call", params))
 
     def _same_catalogue(self, revision: str) -> None:
         """An approval does not outlive the catalogue it was given for (T §5.5, §10)."""
@@ -4570,13 +4576,6 @@ class TickHost(HostRunner):
             raise HostError(f"the catalogue has changed from revision {revision!r} to "
                             f"{present!r}: describe, and prepare the call again",
                             code=CATALOGUE_CHANGED)
-
-    def request(self, method: str, params: dict, timeout: float) -> HostRequest:
-        """Send a request as it is and wait for its reply, at most `timeout` seconds once sent.
-
-        It neither checks arguments nor asks for approval: for clients that check Ticks.
-        """
-        return self.wait_reply(self.send(method, params, timeout))
 
     def _value(self, what: str, request: HostRequest) -> object:
         """A request's result, or the exception that its reply means."""
@@ -4633,6 +4632,28 @@ HOST_NO_SUCH = "no-such-name-2f9d"
 HOST_VERDICTS = (None, True, False)
 
 
+def host_last_words(screen: str) -> str:
+    """What is on the screen of a Tick that has ended, as the end of a sentence."""
+    return f"; screen: {tam.printable(screen)}" if screen else ""
+
+
+def host_misfits(tool: dict, args: dict) -> list[dict]:
+    """Arguments that do not fit a tool's schema, each in another way; `args` may fit it."""
+    properties = tool["input_schema"].get("properties")
+    names = list(properties) if isinstance(properties, dict) else []
+    tried = [{**args, HOST_NO_SUCH: True}, {}]
+    tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
+    tried += [{key: value for key, value in args.items() if key != name} for name in names]
+    misfits: list[dict] = []
+    for wrong in tried:
+        why = host_unfit(tool, wrong)
+        if why.startswith(HOST_UNCHECKABLE):
+            return []  # too costly to check: whether anything fits is not known
+        if why and wrong not in misfits:
+            misfits.append(wrong)
+    return misfits[:HOST_MISFITS_TRIED]
+
+
 class HostCheck:
     """One check of a Tick: the sessions it runs, and the verdicts of the probes.
 
@@ -4658,16 +4679,16 @@ class HostCheck:
 
     def judge(self, rule: str, kept: bool | None, detail: str, otherwise: str = "") -> None:
         """Note whether a rule was kept, and what was seen: `otherwise` where it is broken."""
-        before = self.verdicts.get(rule, (None, ""))
-        if rule not in self.verdicts or (
-                HOST_VERDICTS.index(kept) > HOST_VERDICTS.index(before[0])):
-            self.verdicts[rule] = kept, otherwise if otherwise and kept is False else detail
+        verdict = kept, otherwise if otherwise and kept is False else detail
+        before = self.verdicts.setdefault(rule, verdict)
+        if HOST_VERDICTS.index(kept) > HOST_VERDICTS.index(before[0]):
+            self.verdicts[rule] = verdict
 
     def broken(self, rule: str) -> bool:
         """Whether a probe has seen a rule broken."""
         return self.verdicts.get(rule, (None,))[0] is False
 
-    def run(self, probe: Callable[[HostCheck], None]) -> None:
+    def run(self, probe: Callable[[HostProbes], None]) -> None:
         """Run a probe, and note if the session ends under it: that is a result of the check.
 
         A probe that may be why a Tick ends says so by setting `subject` to the rule it tries.
@@ -4711,15 +4732,10 @@ class HostCheck:
 
     # -- requests that need no approval, or have it --
 
-    def send(self, method: str) -> HostRequest:
-        """Send a request that has no parameters."""
-        return self.host.send(method, {}, self.limits.start)
-
     def send_call(self, tool: str, args: dict, stale: str = "") -> HostRequest:
         """Send a call unchecked: only of query tools, of tools the user named, or of none."""
         revision = self.host.descriptor["revision"] + stale
-        params = {"tool": tool, "args": args, "revision": revision}
-        return self.host.send("tick/call", params, self.limits.call)
+        return self.host.send("tick/call", {"tool": tool, "args": args, "revision": revision})
 
     def answer(self, request: HostRequest) -> HostRequest:
         """Wait for the reply of a sent request. Raises HostError where the session ended."""
@@ -4730,7 +4746,7 @@ class HostCheck:
 
     def ask(self, method: str) -> HostRequest:
         """Send a request and wait for its reply. Raises HostError where the session ended."""
-        return self.answer(self.send(method))
+        return self.answer(self.host.send(method))
 
     def kept(self, rule: str, request: HostRequest) -> bool:
         """Judge the reply to a request by a rule about exchanges; True where it was kept."""
@@ -4757,13 +4773,10 @@ class HostCheck:
         revision = self.host.descriptor["revision"]
         return request.params.get("revision", revision) != revision
 
-    def tools(self, mutates: bool) -> list[dict]:
-        """The tools of the catalogue that mutate, or those that do not."""
-        return [tool for tool in host_tools(self.descriptor) if tool["mutates"] is mutates]
-
     def queries(self) -> list[dict]:
         """The query tools that need no argument: they may be called freely."""
-        return [tool for tool in self.tools(False) if not host_unfit(tool, {})]
+        return [tool for tool in host_tools(self.descriptor)
+                if not tool["mutates"] and not host_unfit(tool, {})]
 
     def unsent(self, tool: str, args: dict) -> str:
         """Why a call that the user named is not sent; "" where it is."""
@@ -4801,285 +4814,254 @@ class HostCheck:
         return all(self.moved(action) and not self.moved(lambda: None, quiet)
                    for quiet in HOST_QUIET)
 
-
-def host_last_words(screen: str) -> str:
-    """What is on the screen of a Tick that has ended, as the end of a sentence."""
-    return f"; screen: {tam.printable(screen)}" if screen else ""
-
-
-def host_misfits(tool: dict, args: dict) -> list[dict]:
-    """Arguments that do not fit a tool's schema, each in another way; `args` may fit it."""
-    properties = tool["input_schema"].get("properties")
-    names = list(properties) if isinstance(properties, dict) else []
-    tried = [{**args, HOST_NO_SUCH: True}, {}]
-    tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
-    tried += [{key: value for key, value in args.items() if key != name} for name in names]
-    misfits: list[dict] = []
-    for wrong in tried:
-        why = host_unfit(tool, wrong)
-        if why.startswith(HOST_UNCHECKABLE):
-            return []  # too costly to check: whether anything fits is not known
-        if why and wrong not in misfits:
-            misfits.append(wrong)
-    return misfits[:HOST_MISFITS_TRIED]
+    def judge_pure(self, rule: str, action: Callable[[], object], otherwise: str) -> None:
+        """Judge by a rule that an action does not change the state."""
+        self.judge(rule, not self.provoked(action), "no change was seen", otherwise)
 
 
-def _probe_start(check: HostCheck) -> None:
-    """Start the Tick and initialise it (T §4.2)."""
-    begun = time.monotonic()
-    try:
-        host = check.start()
-    except HostStartError as error:
-        if error.details["outcome"] == "fault":
-            raise
-        check.outcome = error.details["outcome"]
-        check.judge("start.run", True, "it starts")
-        check.judge(error.details["rule"], False,
-                    error.message + host_last_words(error.details["screen"]))
-        return
-    took = time.monotonic() - begun
-    check.descriptor = host.descriptor
-    check.judge("start.run", True, tam.printable(host.argv[0]))
-    check.judge("start.describe", True,
-                f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
-    check.judge("start.read", True, f"after {took * 1000:.0f} ms")
-    if host.session.unchecked:
-        words = "; ".join(f"{tool}: {', '.join(found)}"
-                          for tool, found in host.session.unchecked.items())
-        check.judge("describe.schemas", None, f"unchecked: {words}; valid but for that")
+class HostProbes(HostCheck):
+    """What the check tries: each is for the rules that its verdicts name."""
 
+    def try_start(self) -> None:
+        """Start the Tick and initialise it (T §4.2)."""
+        begun = time.monotonic()
+        try:
+            host = self.start()
+        except HostStartError as error:
+            if error.details["outcome"] == "fault":
+                raise
+            self.outcome = error.details["outcome"]
+            self.judge("start.run", True, "it starts")
+            self.judge(error.details["rule"], False,
+                       error.message + host_last_words(error.details["screen"]))
+            return
+        took = time.monotonic() - begun
+        self.descriptor = host.descriptor
+        self.judge("start.run", True, tam.printable(host.argv[0]))
+        self.judge("start.describe", True,
+                   f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
+        self.judge("start.read", True, f"after {took * 1000:.0f} ms")
+        if host.session.unchecked:
+            words = "; ".join(f"{tool}: {', '.join(found)}"
+                              for tool, found in host.session.unchecked.items())
+            self.judge("describe.schemas", None, f"unchecked: {words}; valid but for that")
 
-def _probe_descriptor(check: HostCheck) -> None:
-    """What a descriptor should be like beyond what it must, and the state (T §5.2, §5.4, §6.4)."""
-    kind, data = check.descriptor["kind"], check.host.session.state["data"]
-    good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
-    check.judge("describe.kind-name", good is not None, shown(kind))
-    size = host_size(data)
-    check.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
-    series = check.descriptor.get("state", {}).get("series", [])
-    for entry in series:
-        if not isinstance(host_pointed(data, entry["path"]), list | None):
-            check.judge("state.series", False, f"{shown(entry['path'])} is no array")
-    judged = True if series and data is not None else None
-    check.judge("state.series", judged, f"{len(series)} declared")
+    def try_descriptor(self) -> None:
+        """What a descriptor and a state should be like beyond what they must (T §5.4, §6.4)."""
+        kind, data = self.descriptor["kind"], self.host.session.state["data"]
+        good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
+        self.judge("describe.kind-name", good is not None, shown(kind))
+        size = host_size(data)
+        self.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
+        series = self.descriptor.get("state", {}).get("series", [])
+        for entry in series:
+            if not isinstance(host_pointed(data, entry["path"]), list | None):
+                self.judge("state.series", False, f"{shown(entry['path'])} is no array")
+        judged = True if series and data is not None else None
+        self.judge("state.series", judged, f"{len(series)} declared")
 
+    def try_speed(self) -> None:
+        """describe and read answer at once, and change nothing (T §4.4).
 
-def _probe_speed(check: HostCheck) -> None:
-    """describe and read answer at once, and change nothing (T §4.4).
+        The best time of five counts, since machines stumble. A change after each of five, and none
+        while nothing is asked, is a side effect.
+        """
+        session = self.host.session
+        for name in ("describe", "read"):
+            times, marks = [], set()
+            for _ in range(HOST_SPEED_TRIES):
+                request = self.ask(f"tick/{name}")
+                times.append(request.answered_at - request.sent_at)
+                marks.add((session.counts["update"], session.state["seq"]))
+            best = min(times)
+            self.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
+            moved = (len(marks) == HOST_SPEED_TRIES
+                     and not self.updated(session.counts["update"], HOST_SETTLE))
+            self.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
 
-    The best time of five counts, since machines stumble. A change after each of five, and none
-    while nothing is asked, is a side effect.
-    """
-    session = check.host.session
-    for name in ("describe", "read"):
-        times, marks = [], set()
-        for _ in range(HOST_SPEED_TRIES):
-            request = check.ask(f"tick/{name}")
-            times.append(request.answered_at - request.sent_at)
-            marks.add((session.counts["update"], session.state["seq"]))
-        best = min(times)
-        check.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
-        moved = (len(marks) == HOST_SPEED_TRIES
-                 and not check.updated(session.counts["update"], HOST_SETTLE))
-        check.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
+    def refusals(self) -> list[tuple[str, str, dict, str]]:
+        """Calls that must be refused, each behind the rule that says so and with what makes its
+        revision another one: of no tool, of queries, and of what the user named."""
+        stale = [(tool, args) for tool, args in self.calls if not self.unsent(tool, args)]
+        stale += [(tool["name"], {}) for tool in self.queries()]
+        named = dict(reversed(self.calls))
+        misfits = [(tool["name"], args) for tool in host_tools(self.descriptor)
+                   if not tool["mutates"] or tool["name"] in named
+                   for args in host_misfits(tool, named.get(tool["name"], {}))]
+        return [*(("call.revision", *call, "~stale") for call in stale or [(HOST_NO_SUCH, {})]),
+                ("call.tool", HOST_NO_SUCH, {}, ""),
+                *(("call.args", *call, "") for call in misfits)]
 
+    def try_refusals(self) -> None:
+        """What must be refused is refused, and has no effect (T §3.4, §7.2)."""
+        calls = self.refusals()
+        if all(rule != "call.args" for rule, *_ in calls):
+            self.judge("call.args", None, "no tool with a schema to break; name one with --call")
+        good = []
 
-def _probe_refusals(check: HostCheck) -> None:
-    """What must be refused is refused, and has no effect (T §3.4, §7.2)."""
-    good = []
+        def refuse() -> None:
+            """All refusals; a Tick that did not refuse one is not asked again."""
+            if all(good):
+                good.append(self.kept("method.unknown", self.host.send(f"example/{HOST_NO_SUCH}")))
+                for rule, tool, args, stale in calls:
+                    if not self.broken(rule):
+                        good.append(self.kept(rule, self.send_call(tool, args, stale)))
 
-    def refuse() -> None:
-        """All four refusals; a Tick that did not refuse one is not asked again."""
+        provoked = self.provoked(refuse)
         if all(good):
-            good.append(check.kept("method.unknown", check.send(f"example/{HOST_NO_SUCH}")))
-            good.append(_refuse_stale(check))
-            good.append(check.kept("call.tool", check.send_call(HOST_NO_SUCH, {})))
-            good.append(_refuse_unfit(check))
+            self.judge("call.no-effect", not provoked, "no change came of refused calls",
+                       otherwise="a change came of refused calls")
 
-    provoked = check.provoked(refuse)
-    if all(good):
-        what = "a change" if provoked else "no change"
-        check.judge("call.no-effect", not provoked, f"{what} came of refused calls")
+    def try_eight(self) -> None:
+        """As many requests at once as a host may have in flight are each answered (T §3.3)."""
+        sent = [self.send_call(query["name"], {}) for query in self.queries()[:2]]
+        while len(sent) < HostLimits.in_flight:
+            sent.append(self.host.send("tick/read" if len(sent) % 2 else "tick/describe"))
+        kinds = [self.answer(request).reply.kind for request in sent]
+        missing = kinds.count("timeout")
+        self.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
 
+    def try_queries(self) -> None:
+        """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
+        for rule in ("call.query", "query.pure"):
+            self.judge(rule, None, "no query tool that needs no argument")
+        for tool in self.queries():
+            self._call_in_company("call.query", tool["name"], {})
+        for tool in self.queries()[:HOST_PURITY_TRIED]:
+            self._query_purely(tool["name"], {})
 
-def _refuse_stale(check: HostCheck) -> bool:
-    """Calls with another revision: of approved tools and of queries, else of no tool."""
-    calls = [(tool, args) for tool, args in check.calls if not check.unsent(tool, args)]
-    calls += [(tool["name"], {}) for tool in check.queries()]
-    return all(check.kept("call.revision", check.send_call(tool, args, stale="~stale"))
-               for tool, args in calls or [(HOST_NO_SUCH, {})])
+    def _query_purely(self, tool: str, args: dict) -> None:
+        self.subject = "query.pure"
+        self.judge_pure("query.pure", lambda: self.answer(self.send_call(tool, args)),
+                        f"{shown(tool)} changes the state")
 
+    def _call_in_company(self, rule: str, tool: str, args: dict) -> HostRequest:
+        """Judge a call by a rule. A describe and a read beside it should not wait for it (T §3.3).
 
-def _refuse_unfit(check: HostCheck) -> bool:
-    """Calls with arguments that do not fit: of query tools and those the user named."""
-    named = dict(reversed(check.calls))
-    allowed = [tool for tool in host_tools(check.descriptor)
-               if not tool["mutates"] or tool["name"] in named]
-    misfits = [(tool["name"], args) for tool in allowed
-               for args in host_misfits(tool, named.get(tool["name"], {}))]
-    if not misfits:
-        check.judge("call.args", None, "no tool with a schema to break; name one with --call")
-    return all(check.kept("call.args", check.send_call(name, args)) for name, args in misfits)
+        A Tick that lets them wait does so at each of several tries. Where there is only one, since
+        the tool may mutate, a short wait says nothing: machines stumble.
+        """
+        once = rule == "call.approved"
+        tries, limit = (1, HOST_STUMBLE) if once else (HOST_SPEED_TRIES, HOST_PROMPT)
+        self.subject = rule
+        for _ in range(tries):
+            call, waited = self._beside(tool, args, limit)
+            if not waited:
+                break
+        slow = self.broken("describe.prompt") or self.broken("read.prompt")
+        self.judge("call.beside", not waited or slow, waited or "neither waited")
+        self.kept(rule, call)
+        return call
 
+    def _beside(self, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
+        """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
+        call = self.send_call(tool, args)
+        beside = [self.host.send("tick/describe"), self.host.send("tick/read")]
+        self.answer(call)
+        waited = ""
+        for request in beside:
+            self.answer(request)
+            took = request.answered_at - request.sent_at
+            after = request.answered_at >= call.answered_at
+            if request.reply.kind != "bad" and after and took > limit:
+                waited = f"{request.method} waited {took * 1000:.0f} ms for {shown(tool)}"
+        return call, waited
 
-def _probe_eight(check: HostCheck) -> None:
-    """As many requests at once as a host may have in flight are each answered (T §3.3)."""
-    sent = [check.send_call(query["name"], {}) for query in check.queries()[:2]]
-    while len(sent) < HostLimits.in_flight:
-        sent.append(check.send("tick/read" if len(sent) % 2 else "tick/describe"))
-    kinds = [check.answer(request).reply.kind for request in sent]
-    missing = kinds.count("timeout")
-    check.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
+    def try_calls(self) -> None:
+        """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
+        for rule in ("call.approved", "update.told", "call.beside") if not self.calls else ():
+            self.judge(rule, None, "no call was named with --call")
+        for tool, args in self.calls:
+            why = self.unsent(tool, args)
+            if why:
+                self.judge("call.approved", False,
+                           f"{tool} was not called: {why}; mend the --call, or the catalogue")
+            elif self.broken("call.revision"):
+                self.judge("call.approved", None, f"{tool} was not called: a refused one has run")
+            else:
+                self._call_named(tool, args)
 
+    def _call_named(self, tool: str, args: dict) -> None:
+        still = self.look() == self.look()
+        updates, data = self.look()
+        call = self._call_in_company("call.approved", tool, args)
+        if self.look()[1] == data or not still:
+            self.judge("update.told", None, "no change of the state could be put down to a call")
+            return
+        told = self.updated(updates, HOST_UPDATE_SOON)
+        self.subject = "update.told"
+        self.judge("update.told", told, f"{tool} changed the state, and an update came",
+                   otherwise=f"{tool} changed the state, and no update came")
+        self._judge_change(call)
 
-def _probe_queries(check: HostCheck) -> None:
-    """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
-    for rule in ("call.query", "query.pure"):
-        check.judge(rule, None, "no query tool that needs no argument")
-    for tool in check.queries():
-        _call_in_company(check, "call.query", tool["name"], {})
-    for tool in check.queries()[:HOST_PURITY_TRIED]:
-        _judge_pure(check, tool["name"], {})
+    def _judge_change(self, call: HostRequest) -> None:
+        """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
+        tool, args = call.params["tool"], call.params["args"]
+        if call.reply.details.get("code") in NOT_EXECUTED:
+            if not self.moved(lambda: None, HOST_QUIET[-1]):
+                self.judge("call.no-effect", False,
+                           f"{shown(tool)} was refused, and changed the state")
+        elif not host_tool(self.descriptor, tool)["mutates"]:
+            self._query_purely(tool, args)
 
+    def try_resize(self) -> None:
+        """A resize is no business of the protocol (T §4.1, §8.3)."""
+        sizes = [(110, 29), (120, 30), (100, 28)]
+        self.judge_pure("resize.silent", lambda: self.host.resize(*sizes.pop()),
+                        "each was followed by an update or another state")
 
-def _judge_pure(check: HostCheck, tool: str, args: dict) -> None:
-    check.subject = "query.pure"
-    provoked = check.provoked(lambda: check.answer(check.send_call(tool, args)))
-    check.judge("query.pure", not provoked, "no change was seen",
-                otherwise=f"{shown(tool)} changes the state")
+    def try_junk(self) -> None:
+        """What is no message, or a request without a usable id, is dropped (T §3.2)."""
+        request = b'{"jsonrpc":"2.0",%s"method":"tick/read","params":{}}'
+        lines = (("junk.line", b"this line is no JSON"),
+                 ("junk.null-id", request % b'"id":null,'), ("junk.null-id", request % b""))
+        for rule, line in lines:
+            self.subject = rule
+            self.host.send_line(line)
+            answered = self.ask("tick/describe").reply.kind != "timeout"
+            self.judge(rule, answered, "dropped without an answer",
+                       otherwise="the describe after it was not answered")
 
+    def try_end_of_input(self) -> None:
+        """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
+        queries = self.queries()
+        last = self.send_call(queries[0]["name"], {}) if queries else self.host.send("tick/read")
+        self.host.end_input()
+        kind = self.host.wait_reply(last).reply.kind
+        self.judge("end.answers", kind not in ("ended", "timeout"), f"{last.method} was answered",
+                   otherwise=f"{last.method} was in flight and was not answered")
+        self._judge_end("end.input")
 
-def _call_in_company(check: HostCheck, rule: str, tool: str, args: dict) -> HostRequest:
-    """Judge a call by a rule. A describe and a read beside it should not wait for it (T §3.3).
+    def try_sigterm(self) -> None:
+        """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
+        try:
+            self.start().terminate()
+        except HostStartError as error:
+            self.judge("end.sigterm", None, f"a second start failed: {error.message}")
+            self.finish()
+            return
+        self._judge_end("end.sigterm")
 
-    A Tick that lets them wait does so at each of several tries. Where there is only one, since
-    the tool may mutate, a short wait says nothing: machines stumble.
-    """
-    tries, limit = (1, HOST_STUMBLE) if rule == "call.approved" else (HOST_SPEED_TRIES, HOST_PROMPT)
-    check.subject = rule
-    for _ in range(tries):
-        call, waited = _beside(check, tool, args, limit)
-        if not waited:
-            break
-    slow = check.broken("describe.prompt") or check.broken("read.prompt")
-    check.judge("call.beside", not waited or slow, waited or "neither waited")
-    check.kept(rule, call)
-    return call
-
-
-def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
-    """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
-    call = check.send_call(tool, args)
-    beside = [check.send("tick/describe"), check.send("tick/read")]
-    check.answer(call)
-    waited = ""
-    for request in beside:
-        check.answer(request)
-        took = request.answered_at - request.sent_at
-        if request.reply.kind != "bad" and request.answered_at >= call.answered_at and took > limit:
-            waited = f"{request.method} waited {took * 1000:.0f} ms for {shown(tool)}"
-    return call, waited
-
-
-def _probe_calls(check: HostCheck) -> None:
-    """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
-    for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
-        check.judge(rule, None, "no call was named with --call")
-    for tool, args in check.calls:
-        why = check.unsent(tool, args)
-        if why:
-            check.judge("call.approved", False, f"{tool} was not called: {why}; mend the --call, "
-                                                "or the catalogue")
-        elif check.broken("call.revision"):
-            check.judge("call.approved", None, f"{tool} was not called: a refused one has run")
-        else:
-            _call_named(check, tool, args)
-
-
-def _call_named(check: HostCheck, tool: str, args: dict) -> None:
-    still = check.look() == check.look()
-    updates, data = check.look()
-    call = _call_in_company(check, "call.approved", tool, args)
-    if check.look()[1] == data or not still:
-        check.judge("update.told", None, "no change of the state could be put down to a call")
-        return
-    told = check.updated(updates, HOST_UPDATE_SOON)
-    check.subject = "update.told"
-    check.judge("update.told", told, f"{tool} changed the state, and an update came",
-                otherwise=f"{tool} changed the state, and no update came")
-    _judge_change(check, call)
-
-
-def _judge_change(check: HostCheck, call: HostRequest) -> None:
-    """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
-    tool, args = call.params["tool"], call.params["args"]
-    if call.reply.details.get("code") in NOT_EXECUTED:
-        if not check.moved(lambda: None, HOST_QUIET[-1]):
-            what = f"{shown(tool)} was refused, and changed the state"
-            check.judge("call.no-effect", False, what)
-    elif not host_tool(check.descriptor, tool)["mutates"]:
-        _judge_pure(check, tool, args)
-
-
-def _probe_resize(check: HostCheck) -> None:
-    """A resize is no business of the protocol (T §4.1, §8.3)."""
-    sizes = [(110, 29), (120, 30), (100, 28)]
-    provoked = check.provoked(lambda: check.host.resize(*sizes.pop()))
-    check.judge("resize.silent", not provoked, "no update came of it",
-                otherwise="each was followed by an update or another state")
-
-
-def _probe_junk(check: HostCheck) -> None:
-    """What is no message, or a request without a usable id, is dropped (T §3.2)."""
-    request = b'{"jsonrpc":"2.0",%s"method":"tick/read","params":{}}'
-    for rule, line in (("junk.line", b"this line is no JSON"),
-                       ("junk.null-id", request % b'"id":null,'), ("junk.null-id", request % b"")):
-        check.subject = rule
-        check.host.send_line(line)
-        answered = check.ask("tick/describe").reply.kind != "timeout"
-        check.judge(rule, answered, "dropped without an answer",
-                    otherwise="the describe after it was not answered")
-
-
-def _probe_end_of_input(check: HostCheck) -> None:
-    """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
-    queries = check.queries()
-    last = check.send_call(queries[0]["name"], {}) if queries else check.send("tick/read")
-    check.host.end_input()
-    kind = check.host.wait_reply(last).reply.kind
-    check.judge("end.answers", kind not in ("ended", "timeout"), f"{last.method} was answered",
-                otherwise=f"{last.method} was in flight and was not answered")
-    _judge_end(check, "end.input")
-
-
-def _probe_sigterm(check: HostCheck) -> None:
-    """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
-    try:
-        check.start().terminate()
-    except HostStartError as error:
-        check.judge("end.sigterm", None, f"a second start failed: {error.message}")
-        check.finish()
-        return
-    _judge_end(check, "end.sigterm")
-
-
-def _judge_end(check: HostCheck, rule: str) -> None:
-    """The Tick was asked to end: it should soon, and only a violation meanwhile is a fault."""
-    soon = min(check.limits.start, HOST_END_SOON)
-    ended = check.host.wait_until(lambda: check.host.ended is not None, soon)
-    check.judge(rule, ended, "it ended", otherwise=f"it still ran {soon:g} s later")
-    if ended and check.host.ended.kind == "violation":
-        check.outcome = "violation"
-    check.finish()
+    def _judge_end(self, rule: str) -> None:
+        """The Tick was asked to end: it should soon, and only a violation meanwhile is a fault."""
+        soon = min(self.limits.start, HOST_END_SOON)
+        ended = self.host.wait_until(lambda: self.host.ended is not None, soon)
+        self.judge(rule, ended, "it ended", otherwise=f"it still ran {soon:g} s later")
+        if ended and self.host.ended.kind == "violation":
+            self.outcome = "violation"
+        self.finish()
 
 
 #: In this order, each while the session goes on.
-HOST_PROBES = (_probe_start, _probe_descriptor, _probe_speed, _probe_refusals, _probe_eight,
-               _probe_queries, _probe_calls, _probe_resize, _probe_junk, _probe_end_of_input,
-               _probe_sigterm)
+HOST_PROBES = (
+    HostProbes.try_start, HostProbes.try_descriptor, HostProbes.try_speed, HostProbes.try_refusals,
+    HostProbes.try_eight, HostProbes.try_queries, HostProbes.try_calls, HostProbes.try_resize,
+    HostProbes.try_junk, HostProbes.try_end_of_input, HostProbes.try_sigterm,
+)
 
 
 # ---- host: report --------------------------------------------------------------------------------
+
 
 def host_check(argv: list[str], calls: list[tuple[str, dict]],
                timeout: float | None = None) -> dict:
@@ -5088,7 +5070,7 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
     `calls` are (tool, args) that the user approves; `timeout` is the wait for each answer, in
     seconds, above 0 and at most 60. The Tick is started twice.
     """
-    check = HostCheck(argv, calls, timeout)
+    check = HostProbes(argv, calls, timeout)
     try:
         for probe in HOST_PROBES:
             if check.outcome == "ok":
