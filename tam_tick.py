@@ -53,6 +53,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import io
 import os
 import queue
 import re
