@@ -29,14 +29,15 @@ The reference host, again from values to threads, and what is built on it:
     host: limits        `HostLimits`: each can be lowered by a test
     host: errors        what a call can end in, and whether it may have had an effect
     host: values        integers, times and sizes as T means them
-    host: messages      what is wrong with a descriptor, a state, or arguments
+    host: catalogue     the tools of a descriptor, and arguments that fit them
+    host: rules         `HOST_RULES`: what T demands, and what is wrong where it is not kept
     host: session       `HostSession`: bytes and times in, events and lines out
     host: screen        `HostScreen`: what the Tick draws, as text
     host: process       a child on pipes and a pseudo-terminal of its own
-    host: runner        the thread that moves bytes between the process and the session
+    host: runner        a process, a screen and a session, and the thread that joins them
     host: TickHost      `TickHost`: a running Tick, for programs
     host: probes        what the conformance check tries
-    host: rules         `HOST_RULES` and `host_check`: the conformance report
+    host: report        `host_check`: the conformance report
     host: signals       a host that is ended ends its Tick
     host: check command `tam tick check`
     host: host command  `tam tick host`
@@ -53,6 +54,7 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import io
 import json
 import os
 import queue
@@ -2924,38 +2926,16 @@ PATTERN_STEPS = 50
 PATTERN_TIME = 1.0
 
 
-def check_schema(schema: object, *, steps: int = tam.SCHEMA_STEPS) -> None:
-    """Raise tam.SchemaError, with the `pointer` to the place, unless a schema can be used.
-
-    Refused are a keyword whose own value has a wrong shape, at any depth and in annotations too;
-    a `$ref` that leads to no schema in this document, or in a circle; a pattern that is wrong.
-    Refused as `unsupported`, if nothing is wrong beside it, are a pattern that `re` cannot say, a
-    `$ref` to another document or to an anchor, nesting beyond tam.MAX_DEPTH, and more work than
-    `steps`. Words outside the subset pass: `unchecked_words` names them.
-    """
-    for _, beyond in StrangersCheck(schema, steps).unchecked():
-        if beyond is not None:
-            raise beyond
-
-
-def unchecked_words(schema: object) -> list[str]:
-    """Return the keywords in a right schema that may have a say but are not checked, sorted.
-
-    That is every word that is not in KEYWORDS and does not begin with "x-", `$id` below the top,
-    where it changes what a `$ref` means, and what `check_schema` calls unsupported.
-    """
-    return sorted({word for word, _ in StrangersCheck(schema).unchecked()})
-
-
 def violations(
     schema: object, value: object, *, steps: int = tam.SCHEMA_STEPS,
     skipped: set[str] | None = None,
 ) -> list[tuple[str, str]]:
     """Return all that is wrong with a JSON value, as (JSON Pointer, sentence): [] where it fits.
 
-    tam.SchemaError as from `check_schema`, and where the check takes more than `steps` or goes too
-    deep, the patterns take too long, or the value is none that JSON has. With a set as `skipped` a
-    keyword that needs what is not supported is left unchecked and put in there.
+    tam.SchemaError where the schema cannot be used (see `StrangersCheck.unchecked`), where the check
+    takes more than `steps` or goes too deep, where the patterns take too long, and where the value
+    is none that JSON has. With a set as `skipped` a keyword that needs what is not supported is
+    left unchecked and put in there.
     """
     check = StrangersCheck(schema, steps, skipped)
     for _, beyond in check.unchecked():
@@ -3048,9 +3028,10 @@ class StrangersCheck(tam.SchemaCheck):
 
     def target(self, ref: str) -> object:
         """Return the schema that a `$ref` means."""
-        target = _followed(self.root, _ref_tokens(ref))
+        tokens = _ref_tokens(ref)
+        target = None if tokens is None else pointed(self.root, tokens)
         if type(target) not in (dict, bool):
-            elsewhere = {"unsupported": True} if _ref_tokens(ref) is None else {}
+            elsewhere = {"unsupported": True} if tokens is None else {}
             text = f"$ref {tam.shown_value(ref)} leads to no schema in this document"
             raise tam.SchemaError(text, **elsewhere)
         return target
@@ -3068,9 +3049,15 @@ class StrangersCheck(tam.SchemaCheck):
     # -- the schema --
 
     def unchecked(self) -> list[tuple[str, tam.SchemaError | None]]:
-        """Return each word that is not checked, with the error where it is known but unsupported.
+        """Return the words in the schema that may have a say but are not checked.
 
-        SchemaError where something in the schema is wrong for certain.
+        These are, with None, all that are neither in A_SCHEMA nor begin with "x-", and `$id` below
+        the top, where it changes what a `$ref` means; and with an error, whose `details` have
+        `unsupported` and the `pointer` to the place: a pattern that `re` cannot say, and a `$ref`
+        to another document or to an anchor. tam.SchemaError with its `pointer` where something is
+        wrong for certain: a keyword whose own value has a wrong shape, at any depth and in
+        annotations too; a `$ref` that leads to no schema, or in a circle; a wrong pattern. It is
+        `unsupported` where the schema is nested over tam.MAX_DEPTH or takes too many steps.
         """
         found: list[tuple[str, tam.SchemaError | None]] = []
         places = self.places()
@@ -3129,10 +3116,11 @@ class StrangersCheck(tam.SchemaCheck):
 
     def _referred(self, ref: str) -> list[tuple[object, tuple]]:
         """Return the schema that a `$ref` leads to, at its own place."""
+        tokens = _ref_tokens(ref)
+        target = None if tokens is None else pointed(self.root, tokens)
         place: tuple = ()
-        for token in _ref_tokens(ref) or ():
+        for token in tokens or ():
             place = place, token
-        target = _followed(self.root, _ref_tokens(ref))
         return [(target, place)] if type(target) is dict else []
 
     def _refuse_circles(self, places: list[tuple[object, tuple]]) -> None:
@@ -3159,22 +3147,22 @@ def _ref_tokens(ref: str) -> list[str] | None:
         return None
     import urllib.parse
 
-    decoded = urllib.parse.unquote(ref[1:], errors="replace")
-    return [token.replace("~1", "/").replace("~0", "~") for token in decoded.split("/")[1:]]
+    return pointer_tokens(urllib.parse.unquote(ref[1:], errors="replace"))
 
 
-def _followed(node: object, tokens: list[str] | None) -> object:
-    """Return what the tokens of a JSON Pointer lead to from a node; None if to nothing."""
-    if tokens is None:
-        return None
+def pointer_tokens(pointer: str) -> list[str]:
+    """Return the tokens of a JSON Pointer (RFC 6901)."""
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def pointed(value: object, tokens: list[str]) -> object:
+    """Return what the tokens of a JSON Pointer lead to; None if to nothing."""
     for token in tokens:
-        if type(node) is dict:
-            node = node.get(token)
-        elif type(node) is list and re.fullmatch("0|[1-9][0-9]{0,8}", token):
-            node = node[int(token)] if int(token) < len(node) else None
+        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]{0,8}", token):
+            value = value[int(token)] if int(token) < len(value) else None
         else:
-            return None
-    return node
+            value = value.get(token) if isinstance(value, dict) else None
+    return value
 
 
 # -- the rules --
@@ -3493,7 +3481,7 @@ def _translated_token(token: re.Match[str]) -> str:
     if kind == "bracket":
         return _bracket(text)
     if kind in ("set", "one"):
-        return f"[{_member(token)}]"
+        return f"[{_set_member(token)}]"
     return PATTERN_EDGES.get(text, text)
 
 
@@ -3502,10 +3490,10 @@ def _bracket(text: str) -> str:
     if not inside:
         return "(?!)" if text == "[]" else r"[\x00-\U0010ffff]"
     sign = "^" if text.startswith("[^") else ""
-    return f"[{sign}{PATTERN_MEMBER.sub(_member, inside)}]"
+    return f"[{sign}{PATTERN_MEMBER.sub(_set_member, inside)}]"
 
 
-def _member(token: re.Match[str]) -> str:
+def _set_member(token: re.Match[str]) -> str:
     """Return a member of a bracket, as `re` has it within brackets."""
     kind, text = token.lastgroup, token[0]
     if kind == "high":
@@ -3566,8 +3554,6 @@ HOST_KEPT = 1 << 16
 HOST_PIPE_MOST = 1 << 20
 #: Remembered seqs of updates, to say how many were merged, and ids that were given up.
 HOST_REMEMBERED = 4096
-#: What a selector watches for: the values of selectors.EVENT_READ and EVENT_WRITE.
-HOST_READ, HOST_WRITE = 1, 2
 #: How many times the processes of a Tick are looked for and killed, since they may fork.
 HOST_KILLS = 200
 #: After how many rounds in a row without any of them nothing is taken to be left.
@@ -3576,6 +3562,7 @@ HOST_EMPTY = 3
 HOST_POLL = 0.02
 
 
+@dataclasses.dataclass(frozen=True)
 class HostLimits:
     """The limits of T §3.5 and §4.2, each of which a test may lower.
 
@@ -3583,34 +3570,34 @@ class HostLimits:
     how long a Tick may take to end after SIGTERM before SIGKILL; T §4.5 demands none.
     """
 
-    in_flight = IN_FLIGHT
-    line = tam.MAX_LINE
-    result = MAX_RESULT
-    state = MAX_STATE
-    descriptor = MAX_DESCRIPTOR
-    start = START_TIME
-    call = CALL_TIME
-    grace = 0.5
-    columns, rows = VIEW_SIZE
-
-    def __init__(self, **changes: float) -> None:
-        for name, value in changes.items():
-            if not hasattr(HostLimits, name):
-                raise TypeError(f"there is no limit {name}")
-            setattr(self, name, value)
+    in_flight: int = IN_FLIGHT
+    line: int = tam.MAX_LINE
+    result: int = MAX_RESULT
+    state: int = MAX_STATE
+    descriptor: int = MAX_DESCRIPTOR
+    start: float = START_TIME
+    call: float = CALL_TIME
+    grace: float = 0.5
+    columns: int = VIEW_SIZE[0]
+    rows: int = VIEW_SIZE[1]
 
 
 # ---- host: errors --------------------------------------------------------------------------------
 
 
 class HostError(tam.Internal):
-    """Something the host could not do.
+    """Something the host could not do, or that came of a request in the place of its result.
 
+    `kind` is that of the reply, see `HostReply`; "unsent" for what the host has refused.
     `executed` is False where the call has certainly had no effect, None where it took effect or
     may have (T §3.4, §7.3).
     """
 
-    executed: bool | None = None
+    def __init__(self, message: str, kind: str = "unsent", **details: object) -> None:
+        super().__init__(message, **details)
+        self.kind = kind
+        refused = kind == "error" and details["code"] in NOT_EXECUTED
+        self.executed = False if refused or kind == "unsent" else None
 
 
 class HostStartError(HostError):
@@ -3620,45 +3607,16 @@ class HostStartError(HostError):
     (the first 256 characters of the Tick's screen).
     """
 
-    executed = False
-
-
-class HostNotSent(HostError):
-    """The host did not send the call: unknown tool, unfit arguments, stale or not approved."""
-
-    executed = False
-
-
-class HostRefused(HostError):
-    """The Tick answered with an error. Details: `code`, `data`; `executed` follows the code."""
-
-    def __init__(self, message: str, **details: object) -> None:
-        super().__init__(message, **details)
-        self.executed = False if details.get("code") in NOT_EXECUTED else None
-
-
-class HostBadAnswer(HostError):
-    """The answer breaks a rule that concerns this request only. Detail: `rule` (T §3.6)."""
-
-
-class HostTimeout(HostError):
-    """No answer in time: the outcome is unknown (T §7.3)."""
-
-
-class HostEnded(HostError):
-    """The session ended before an answer. Detail: `outcome`; unknown unless it was never sent."""
-
-    def __init__(self, message: str, **details: object) -> None:
-        super().__init__(message, **details)
-        self.executed = False if details.get("sent") is False else None
+    def __init__(self, message: str, outcome: str = "init", rule: str = "start.run",
+                 screen: str = "") -> None:
+        super().__init__(message, outcome=outcome, rule=rule, screen=screen)
 
 
 # ---- host: values --------------------------------------------------------------------------------
 
 HOST_TIME = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.[0-9]+)?"
-    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))")
-HOST_MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-5][0-9]|60)(?:\.[0-9]+)?"
+    r"(?:[Zz]|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))")
 
 
 def host_integer(value: object) -> int | None:
@@ -3679,12 +3637,6 @@ def host_uinteger(value: object) -> int | None:
     return None if number is None or number < 0 else number
 
 
-def _host_month_end(year: int, month: int) -> int:
-    """The number of days of a month."""
-    leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-    return 29 if leap else HOST_MONTH_DAYS[month - 1]
-
-
 def host_is_time(value: object) -> bool:
     """Whether a value is an RFC 3339 time (T §2.2, §6.2).
 
@@ -3695,34 +3647,37 @@ def host_is_time(value: object) -> bool:
     if match is None:
         return False
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    sign, zone_hour, zone_minute = match.group(7), int(match[8] or 0), int(match[9] or 0)
-    if not 1 <= month <= 12 or not 1 <= day <= _host_month_end(year, month):
+    try:  # datetime has no year 0 and no second 60; the calendar is the same every 400 years
+        moment = datetime.datetime(2000 + year % 400, month, day, hour, minute)
+    except ValueError:
         return False
-    if hour > 23 or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
-        return False
-    if second < 60:
-        return True
-    offset = (zone_hour * 60 + zone_minute) * (-1 if sign == "-" else 1)
-    days, minutes = divmod(hour * 60 + minute - offset, 1440)
-    utc_day = day + days
-    return minutes == 1439 and utc_day in (0, _host_month_end(year, month))
+    zone = datetime.timedelta(hours=int(match[8] or 0), minutes=int(match[9] or 0))
+    minute_after = moment + (zone if match[7] == "-" else -zone) + datetime.timedelta(minutes=1)
+    return second < 60 or (minute_after.day, minute_after.hour, minute_after.minute) == (1, 0, 0)
 
 
-def host_size(value: object) -> int | None:
-    """Bytes of a value's own re-encoding (T §3.5), or None where it has none (a lone surrogate)."""
+def host_is_text(value: object) -> bool:
+    """Whether a value is a text that is more than white space."""
+    return isinstance(value, str) and value.strip() != ""
+
+
+def host_size(value: object) -> int:
+    """Bytes of a value's own re-encoding (T §3.5); 0 where it has none (a lone surrogate)."""
     try:
         return len(tam.encode_json(value))
     except tam.BadJSON:
-        return None
+        return 0
 
 
-# ---- host: messages ------------------------------------------------------------------------------
+def host_is_pointer(value: object) -> bool:
+    """Whether a value is a JSON Pointer (RFC 6901)."""
+    return isinstance(value, str) and re.fullmatch("(/([^~/]|~[01])*)*", value) is not None
 
-#: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
-#: it ended the session (T §3.6).
-HostFinding = collections.namedtuple("HostFinding", "rule detail head fatal")
 
-HostProblem = tuple[str, str]
+# ---- host: catalogue -----------------------------------------------------------------------------
+
+#: How `host_unfit` begins where it cannot tell.
+HOST_UNCHECKABLE = "args cannot be checked"
 
 
 def host_tools(descriptor: dict) -> list[dict]:
@@ -3731,75 +3686,15 @@ def host_tools(descriptor: dict) -> list[dict]:
     return [tool for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
 
 
-def _host_text(value: object) -> bool:
-    """Whether a value is a text that is more than white space."""
-    return isinstance(value, str) and value.strip() != ""
+def host_tool(descriptor: dict, name: object) -> dict | None:
+    """The catalogue's entry of a tool, or None."""
+    return next((tool for tool in host_tools(descriptor) if tool.get("name") == name), None)
 
 
-def _host_check_kind(descriptor: dict) -> str | None:
-    if not _host_text(descriptor.get("kind")):
-        return "kind is missing, blank or no string"
-    return None
-
-
-def _host_check_title(descriptor: dict) -> str | None:
-    if not _host_text(descriptor.get("title")):
-        return "title is missing, blank or no string"
-    return None
-
-
-def _host_check_description(descriptor: dict) -> str | None:
-    if not isinstance(descriptor.get("description"), str):
-        return "description is missing or no string"
-    return None
-
-
-def _host_check_revision(descriptor: dict) -> str | None:
-    revision = descriptor.get("revision")
-    if not isinstance(revision, str) or revision == "":
-        return "revision is missing, empty or no string"
-    return None
-
-
-def _host_check_tools(descriptor: dict) -> str | None:
-    tools = descriptor.get("tools")
-    if not isinstance(tools, list):
-        return "tools is missing or no array"
-    for index, tool in enumerate(tools):
-        if not isinstance(tool, dict):
-            return f"/tools/{index} is no object"
-        if not isinstance(tool.get("description"), str):
-            return f"/tools/{index}/description is missing or no string"
-        if not isinstance(tool.get("mutates"), bool):
-            return f"/tools/{index}/mutates is missing or no boolean"
-    return None
-
-
-def _host_check_tool_names(descriptor: dict) -> str | None:
-    seen = set()
-    for index, tool in enumerate(host_tools(descriptor)):
-        name = tool.get("name")
-        if not _host_text(name):
-            return f"/tools/{index}/name is missing, blank or no string"
-        if name in seen:
-            return f"/tools/{index}/name {shown(name)} is there twice"
-        seen.add(name)
-    return None
-
-
-def _host_check_schemas(descriptor: dict) -> str | None:
-    for index, tool in enumerate(host_tools(descriptor)):
-        schema = tool.get("input_schema")
-        if not isinstance(schema, dict):
-            return f"/tools/{index}/input_schema is missing or no object"
-        try:
-            check_schema(schema)
-        except tam.SchemaError as error:
-            if "unsupported" in error.details or host_other_draft(schema):
-                continue  # it may be valid: `host_unchecked` names what was not checked
-            pointer = error.details.get("pointer", "")
-            return f"/tools/{index}/input_schema{pointer} is no valid JSON Schema: {error.message}"
-    return None
+def host_names(descriptor: dict) -> dict[str, tuple]:
+    """What a revision names (T §5.5): per tool its description, schema and `mutates`."""
+    return {tool["name"]: (tool["description"], tam.encode_json(tool["input_schema"]),
+                           tool["mutates"]) for tool in host_tools(descriptor)}
 
 
 def host_other_draft(schema: dict) -> bool:
@@ -3808,113 +3703,35 @@ def host_other_draft(schema: dict) -> bool:
     return isinstance(named, str) and "2020-12" not in named
 
 
-def _host_check_recover_with(descriptor: dict) -> str | None:
-    if "recover_with" not in descriptor:
-        return None
-    name = descriptor["recover_with"]
-    for tool in host_tools(descriptor):
-        if isinstance(name, str) and tool.get("name") == name:
-            return f"recover_with {shown(name)} mutates" if tool.get("mutates") is True else None
-    return f"recover_with {shown(name)} names no tool of the catalogue"
+def host_schema(tool: dict) -> tuple[str | None, list[str]]:
+    """Why a tool's schema is not valid, None where it is or may be; and what is not checked of it.
 
-
-def _host_check_series(descriptor: dict) -> str | None:
-    state = descriptor.get("state", {})
-    series = state.get("series", []) if isinstance(state, dict) else None
-    if not isinstance(series, list):
-        return "state is no object, or state.series no array"
-    seen = set()
-    for index, entry in enumerate(series):
-        path = entry.get("path") if isinstance(entry, dict) else None
-        if not isinstance(path, str) or not re.fullmatch(r"(/([^~/]|~[01])*)*", path, re.DOTALL):
-            return f"/state/series/{index}/path is no JSON Pointer"
-        if entry.get("newest") not in ("first", "last"):
-            return f'/state/series/{index}/newest is neither "first" nor "last"'
-        if path in seen:
-            return f"/state/series/{index}/path {shown(path)} is there twice"
-        seen.add(path)
-    return None
-
-
-#: What a describe result must satisfy (T §5.2, §5.3): rule id, and a function that names what is
-#: wrong with a descriptor or returns None.
-HOST_DESCRIPTOR_RULES = (
-    ("describe.kind", _host_check_kind),
-    ("describe.title", _host_check_title),
-    ("describe.description", _host_check_description),
-    ("describe.revision", _host_check_revision),
-    ("describe.tools", _host_check_tools),
-    ("describe.tool-names", _host_check_tool_names),
-    ("describe.schemas", _host_check_schemas),
-    ("describe.recover-with", _host_check_recover_with),
-    ("describe.series", _host_check_series),
-)
-
-
-def host_descriptor_problems(descriptor: object, limit: int) -> list[HostProblem]:
-    """Everything that is wrong with a describe result of at most `limit` bytes (T §5.3)."""
-    if not isinstance(descriptor, dict):
-        return [("describe.object", "the result is no object")]
-    protocol = descriptor.get("protocol")
-    if host_integer(protocol) != PROTOCOL:
-        return [("describe.protocol", f"unsupported Tick protocol version {shown(protocol)}; "
-                                      f"this host speaks Tick protocol {PROTOCOL}")]
-    size = host_size(descriptor)
-    if size is None:
-        return [("wire.unicode", "the descriptor has a lone surrogate")]
-    if size > limit:
-        return [("describe.size", f"the descriptor has {size:,} bytes, more than {limit:,}")]
-    found = ((rule, check(descriptor)) for rule, check in HOST_DESCRIPTOR_RULES)
-    return [(rule, problem) for rule, problem in found if problem is not None]
-
-
-def host_catalogue(descriptor: dict) -> dict[str, tuple]:
-    """What a revision names (T §5.5): per tool its description, schema and `mutates`."""
-    return {tool["name"]: (tool["description"], tam.encode_json(tool["input_schema"]),
-                           tool["mutates"]) for tool in host_tools(descriptor)}
-
-
-def host_state_problem(state: object, kind: str, limit: int) -> HostProblem | None:
-    """What is wrong with a TickState of a read or an update, apart from the order of seqs.
-
-    `kind` is "read" (T §6.2) or "update" (T §8.2); `limit` is in bytes. The answer is a rule id
-    and a sentence, or None.
+    That is a list of keywords, or of one reason why nothing is.
     """
-    if not isinstance(state, dict):
-        return f"{kind}.object", "the state is no object"
-    if host_uinteger(state.get("seq")) is None:
-        return f"{kind}.seq", f"seq is {shown(state.get('seq'))}, no integer of 0 to 2^53-1"
-    if "data" not in state or (kind == "update" and state["data"] is None):
-        return f"{kind}.data", "data is missing" if "data" not in state else "data is null"
-    if "at" in state and not host_is_time(state["at"]):
-        return f"{kind}.at", f"at is {shown(state['at'])}, no RFC 3339 time"
-    size = host_size(state)
-    if size is None:
-        return "wire.unicode", "the state has a lone surrogate"
-    if size > limit:
-        return f"{kind}.size", f"the state has {size:,} bytes, more than {limit:,}"
-    return None
-
-
-def host_unchecked(tool: dict) -> list[str]:
-    """The keywords of a tool's schema that are not checked, whether it fits them or not."""
     schema = tool["input_schema"]
     try:
-        check_schema(schema)
-    except tam.SchemaError:
-        if host_other_draft(schema):
-            return [f"$schema {schema['$schema']}"]
-    try:
-        return unchecked_words(schema)
+        return None, sorted({word for word, _ in StrangersCheck(schema).unchecked()})
     except tam.SchemaError as error:
-        return [error.message]  # too deep or too big to be looked through
+        if host_other_draft(schema):
+            return None, [f"$schema {schema['$schema']}"]
+        if "unsupported" in error.details:  # too deep or too big to be looked through
+            return None, [error.message]
+        pointer = error.details.get("pointer", "")
+        return f"input_schema{pointer} is no valid JSON Schema: {error.message}", []
 
 
-def host_unfit(tool: dict, args: object) -> str:
-    """Why arguments do not fit a tool's schema, in one sentence; "" where they do (T §7.2).
+def host_invalid(tool: dict) -> str | None:
+    """Why a tool's schema is not valid; None where it is, or may be."""
+    return host_schema(tool)[0]
 
-    They are not held against the words of `host_unchecked`: the Tick has to check them itself.
+
+def host_unfit(tool: dict | None, args: object) -> str:
+    """Why a tool cannot be called with arguments, in one sentence; "" where it can (T §7.2).
+
+    They are not held against what `host_schema` leaves unchecked: the Tick has to check them itself.
     """
+    if tool is None:
+        return "the catalogue has no such tool"
     if not isinstance(args, dict):
         return "args must be an object"
     try:
@@ -3922,54 +3739,336 @@ def host_unfit(tool: dict, args: object) -> str:
     except tam.SchemaError as error:
         if host_other_draft(tool["input_schema"]):
             return ""
-        return f"they cannot be checked: {error.message}"
+        return f"{HOST_UNCHECKABLE}: {error.message}"
     return f"args{unfit[0][0]} {unfit[0][1]}" if unfit else ""
 
 
-HOST_DESCRIPTOR_FIELDS = frozenset(
-    ("protocol", "kind", "title", "description", "revision", "tools", "recover_with", "state"))
-HOST_TOOL_FIELDS = frozenset(("name", "description", "input_schema", "mutates"))
-HOST_STATE_FIELDS = frozenset(("seq", "data", "at"))
+# ---- host: rules ---------------------------------------------------------------------------------
+
+#: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
+#: what to do where it is broken, what it is about, and what is wrong.
+#:
+#: `wrong(value, known, limits)` returns words, or something false, on one of these values: a "line"
+#: (the message, or what it is instead), a "message", an "answer", a "descriptor" and then
+#: "catalogue" (both a describe result), a "comparison" (the same, with the one before), a "read", a
+#: "result" (of any other request), an "update", an "output" (what follows the last newline), an
+#: "exchange" (a reply, which speaks for itself). `known` is what the host knew before. A rule that
+#: is about an "experiment" is judged by a probe of the check.
+HostRule = collections.namedtuple("HostRule", "id section level sentence advice subject wrong",
+                                  defaults=("experiment", None))
+#: What is wrong with these ends the session; else it is only noted, or fails its request (T §3.6).
+HOST_FATAL = ("line", "update", "output")
 
 
-def host_unknown_fields(descriptor: dict) -> int:
-    """How many fields of a descriptor and its tools T does not know; they are ignored (T §4.3)."""
-    unknown = len(descriptor.keys() - HOST_DESCRIPTOR_FIELDS)
-    return unknown + sum(len(tool.keys() - HOST_TOOL_FIELDS) for tool in host_tools(descriptor))
+def host_sort(message: dict) -> str:
+    """What a message is (T §3.2): "answer" or "update"; or else "notification", "request", "null"
+    (an answer with that id) or "", none of which a Tick may send."""
+    named = isinstance(message.get("method"), str)
+    answers = "result" in message or "error" in message
+    if named and "id" not in message:
+        return "update" if message["method"] == "tick/update" else "notification"
+    if host_integer(message.get("id")) is not None and (answers or not named):
+        return "answer"
+    if named:
+        return "request"
+    return "null" if answers and message.get("id", 0) is None else ""
+
+
+def host_faults(subject: str, value: object, known: object = None,
+                limits: HostLimits = HostLimits()) -> list[tuple[str, str]]:
+    """The ids of the rules about a subject that a value breaks, each with what is wrong.
+
+    Where one is broken the next may make no sense, so it is only the first; but of a catalogue all.
+    """
+    found = []
+    for rule in HOST_RULES:
+        wrong = subject in rule.subject.split() and rule.wrong(value, known, limits)
+        if wrong:
+            found.append((rule.id, wrong))
+            if subject != "catalogue":
+                break
+    return found
+
+
+def _object(value: object, *_: object) -> str | None:
+    return None if isinstance(value, dict) else f"{shown(value)} is no object"
+
+
+def _member(name: str, fits: type | Callable[[object], object], needed: bool = True) -> Callable:
+    """What says that a member of an object is missing, or what it is instead of what fits."""
+    good = (lambda value: isinstance(value, fits)) if isinstance(fits, type) else fits
+
+    def wrong(value: dict, *_: object) -> str | None:
+        if name not in value:
+            return f"{name} is missing" if needed else None
+        return None if good(value[name]) else f"{name} is {shown(value[name])}"
+
+    return wrong
+
+
+def _fault(value: object, *checks: Callable) -> str | None:
+    """The first thing that is wrong with a value."""
+    return next(filter(None, (check(value) for check in checks)), None)
+
+
+def _among(place: str, entries: object, *checks: Callable, unique: str = "") -> str | None:
+    """The first thing that is wrong with an array or, each at its place, with its entries."""
+    if not isinstance(entries, list):
+        return f"{place} is missing or no array"
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        wrong = _fault(entry, *checks)
+        if unique and not wrong:
+            wrong = entry[unique] in seen and f"{unique} {shown(entry[unique])} is there twice"
+            seen.add(entry[unique])
+        if wrong:
+            return f"{place}/{index}: {wrong}"
+    return None
+
+
+def _too_big(value: object, most: int) -> str | None:
+    size = host_size(value)
+    return f"it has {size:,} bytes, more than {most:,}" if size > most else None
+
+
+def _wrong_recovery(descriptor: dict, *_: object) -> str | None:
+    name = descriptor.get("recover_with", "")
+    tool = host_tool(descriptor, name) if isinstance(name, str) else None
+    if "recover_with" not in descriptor or (tool and tool.get("mutates") is not True):
+        return None
+    return f"recover_with {shown(name)} {'mutates' if tool else 'names no tool of the catalogue'}"
+
+
+def _wrong_series(descriptor: dict, *_: object) -> str | None:
+    state = descriptor.get("state", {})
+    if not isinstance(state, dict):
+        return f"state is {shown(state)}"
+    return _among("/state/series", state.get("series", []), _object,
+                  _member("path", host_is_pointer),
+                  _member("newest", lambda newest: newest in ("first", "last")), unique="path")
+
+
+_seq = _member("seq", lambda seq: host_uinteger(seq) is not None)
+
+
+def _unlike(code: int) -> Callable:
+    """What finds whether a reply is anything but an error with a code."""
+    return lambda reply, *_: reply.details.get("code") != code
+
+
+def _not_carried_out(reply: HostReply, *_: object) -> bool:
+    return reply.kind == "timeout" or reply.details.get("code") in (
+        NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
+
+
+#: In the order in which they are tried and reported.
+HOST_RULES = tuple(HostRule(*row) for row in (
+    ("start.run", "4.1", "must", "The command can be started.",
+     "give a program that exists and may be executed"),
+    ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
+     "read lines until input ends, flush each answer, do slow work in the background"),
+    ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
+     "most.", "answer with data null while there is no content yet"),
+    ("describe.object", "5.2", "must", "A describe result is an object.",
+     "answer with a TickDescriptor", "descriptor", _object),
+    ("describe.protocol", "4.3", "must", "protocol is 3.",
+     'write "protocol": 3, a number', "descriptor",
+     lambda descriptor, *_: host_integer(descriptor.get("protocol")) != PROTOCOL
+     and f"unsupported Tick protocol version {shown(descriptor.get('protocol'))}; "
+     f"this host speaks Tick protocol {PROTOCOL}"),
+    ("describe.kind", "5.3", "must", "kind is not blank.",
+     "name the program, such as example.counter", "catalogue", _member("kind", host_is_text)),
+    ("describe.title", "5.3", "must", "title is not blank.",
+     "give a short name for people", "catalogue", _member("title", host_is_text)),
+    ("describe.description", "5.2", "must", "description is a string.",
+     "say in a sentence what the Tick shows and does", "catalogue", _member("description", str)),
+    ("describe.revision", "5.3", "must", "revision is not empty.",
+     "give any string that changes with the catalogue", "catalogue",
+     _member("revision", lambda revision: isinstance(revision, str) and revision)),
+    ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
+     "with mutates.", "give every tool a description and mutates true or false", "catalogue",
+     lambda descriptor, *_: _among("/tools", descriptor.get("tools"), _object,
+                                   _member("description", str), _member("mutates", bool))),
+    ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
+     "rename the tool", "catalogue", lambda descriptor, *_: _among(
+         "/tools", host_tools(descriptor), _member("name", host_is_text), unique="name")),
+    ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
+     "mend the schema where the pointer shows", "catalogue", lambda descriptor, *_: _among(
+         "/tools", host_tools(descriptor), _member("input_schema", dict), host_invalid)),
+    ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
+     "name a query tool, or leave recover_with out", "catalogue", _wrong_recovery),
+    ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
+     'write each path as "" or "/name", once', "catalogue", _wrong_series),
+    ("describe.size", "5.3", "must", "A describe result has at most 512 KiB.",
+     "shorten descriptions and schemas", "descriptor",
+     lambda descriptor, _, limits: _too_big(descriptor, limits.descriptor)),
+    ("describe.kind-name", "5.4", "should", "kind is of lower case, with the publisher before a "
+     "dot.", "write it like acme.orderbook"),
+    ("state.size", "6.4", "should", "The state has about 4 KiB or less.",
+     "put what is big behind a query tool and name that in the state"),
+    ("state.series", "5.2", "should", "A declared series is an array of the state.",
+     "let the path lead to an array"),
+    ("describe.prompt", "4.4", "should", "describe answers in milliseconds.",
+     "build the catalogue once"),
+    ("read.prompt", "4.4", "should", "read answers in milliseconds.", "answer from memory"),
+    ("request.pure", "4.4", "must", "describe and read have no side effects.",
+     "let them tell the state, and count seq for changes only"),
+    ("method.unknown", "3.4", "must", "An unknown method is answered with -32601.",
+     "answer every other method with error -32601", "exchange", _unlike(UNKNOWN_METHOD)),
+    ("call.revision", "7.2", "must", "A call with another revision is answered with -32004.",
+     "compare revision before anything else", "exchange", _unlike(CATALOGUE_CHANGED)),
+    ("call.tool", "7.2", "must", "A call of an unknown tool is answered with -32602.",
+     "look the tool up in the catalogue", "exchange", _unlike(BAD_ARGUMENTS)),
+    ("call.args", "7.2", "must", "A call with unfit arguments is answered with -32602.",
+     "check args against input_schema, do not leave it to the host", "exchange",
+     _unlike(BAD_ARGUMENTS)),
+    ("call.no-effect", "3.4", "must", "A call that is refused as not executed has no effect.",
+     "check first, and act afterwards"),
+    ("answer.eight", "3.3", "must", "Eight requests at once are each answered.",
+     "read on while you work, or queue"),
+    ("call.query", "7.2", "must", "A query that fits the catalogue is carried out.",
+     "let the catalogue and the code agree", "exchange", _not_carried_out),
+    ("query.pure", "5.6", "must", "A tool with mutates false changes nothing.",
+     "declare mutates true"),
+    ("call.approved", "7.2", "must", "A call that the user named is carried out.",
+     "let the catalogue and the code agree", "exchange", _not_carried_out),
+    ("update.told", "8.1", "must", "A change of the state is told by tick/update.",
+     "send tick/update whenever the state has changed"),
+    ("call.beside", "3.3", "should", "describe and read do not wait for a call that runs.",
+     "carry calls out in another thread or task"),
+    ("resize.silent", "8.3", "must", "A resize sends no update and changes no state.",
+     "keep the size of the view out of the state"),
+    ("junk.line", "3.2", "must", "A line that is no JSON is dropped without an answer.",
+     "catch the parser's error and go on with the next line"),
+    ("junk.null-id", "3.2", "must", "A request without a usable id is dropped without an answer.",
+     "answer only what has an integer id"),
+    ("end.answers", "4.5", "should", "At the end of input, calls in flight are finished.",
+     "wait for them before you exit"),
+    ("end.input", "4.5", "should", "The Tick ends soon after the end of its input.",
+     "exit when standard input ends, also if a view is open"),
+    ("end.sigterm", "4.5", "should", "The Tick ends soon after SIGTERM.",
+     "do not ignore SIGTERM, and do not wait in its handler"),
+    ("run.stays", "4.5", "must", "The Tick runs until it is ended.",
+     "see its last words on the screen"),
+    ("wire.line-size", "3.5", "must", "A line has at most 8 MiB.", "page what is big", "line",
+     lambda line, _, limits: isinstance(line, tam.Overlong)
+     and f"a line is longer than {limits.line:,} bytes"),
+    ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
+     "write nothing else to standard output, each message whole on one line, under a lock", "line",
+     lambda line, *_: isinstance(line, tam.BadJSON) and f"a line is no JSON ({line.message})"),
+    ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
+     "add it to every message; batches are not allowed", "line",
+     lambda line, *_: (not isinstance(line, dict) or line.get("jsonrpc") != "2.0")
+     and 'a message is no object with "jsonrpc": "2.0"'),
+    ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
+     "copy the request's id as the number it is", "line",
+     lambda line, *_: host_sort(line) == "" and "a message has neither an integer id nor a method"),
+    ("wire.newline", "3.1", "must", "The last message ends with a newline.",
+     "write the newline with the message, and flush", "output",
+     lambda rest, *_: rest and "the output ended in the middle of a line"),
+    ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
+     "derive revision from the catalogue", "comparison",
+     lambda descriptor, before, _: descriptor["revision"] == before["revision"]
+     and host_names(descriptor) != host_names(before)
+     and "the catalogue changed and its revision did not"),
+    ("read.object", "6.2", "must", "A read result is an object.",
+     "answer with seq and data", "read", _object),
+    ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
+     "count with integers", "read", _seq),
+    ("read.data", "6.2", "must", "A read result has data.",
+     "write data null while there is no content", "read", _member("data", object)),
+    ("read.at", "6.2", "must", "at of a read, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", "read",
+     _member("at", host_is_time, needed=False)),
+    ("read.size", "3.5", "must", "A read result has at most 512 KiB.",
+     "put what is big behind a query tool", "read",
+     lambda state, _, limits: _too_big(state, limits.state)),
+    ("read.floor", "6.3", "must", "seq of a read is not below what the host has seen.",
+     "take seq and data together, under one lock, after the updates that went out", "read",
+     lambda state, floor, _: host_uinteger(state["seq"]) < floor
+     and f"seq {shown(state['seq'])} is below {floor}, which the host had seen"),
+    ("update.object", "8.1", "must", "An update's params are an object.",
+     "send seq and data", "update", _object),
+    ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
+     "count each update, and write them in that order", "update",
+     lambda state, last, _: _seq(state) or host_uinteger(state["seq"]) <= last
+     and f"seq {shown(state['seq'])} follows seq {last}"),
+    ("update.data", "8.2", "must", "An update has data that is not null.",
+     "send nothing until there is content", "update",
+     _member("data", lambda data: data is not None)),
+    ("update.at", "8.2", "must", "at of an update, where present, is an RFC 3339 time.",
+     "write it like 2030-01-31T23:59:00Z, or leave it out", "update",
+     _member("at", host_is_time, needed=False)),
+    ("update.size", "8.2", "must", "An update has at most 512 KiB.",
+     "put what is big behind a query tool", "update",
+     lambda state, _, limits: _too_big(state, limits.state)),
+    ("answer.once", "3.2", "must", "A request is answered once.",
+     "answer at one place of the code only", "answer",
+     lambda answer, last_id, _: last_id is not None and 1 <= host_integer(answer["id"]) <= last_id
+     and f"a second answer to request {shown(answer['id'])}"),
+    ("answer.id", "3.2", "must", "An answer has the id of a request.",
+     "copy the request's id", "answer",
+     lambda answer, last_id, _: last_id is not None
+     and f"an answer to {shown(answer['id'])}, which no request has"),
+    ("answer.null-id", "3.2", "must", "No answer has the id null.",
+     "drop what has no id; JSON-RPC libraries answer it by default", "line",
+     lambda line, *_: host_sort(line) == "null" and "a response with the id null"),
+    ("answer.shape", "3.6", "must", "An answer has result or error, and not both.",
+     "leave the other member out instead of writing null", "answer",
+     lambda answer, *_: ("result" in answer) == ("error" in answer)
+     and f"it has {'both' if 'result' in answer else 'neither'} of result and error"),
+    ("answer.error", "3.2", "must", "An error has an integer code and a message.",
+     'write {"code": -32000, "message": "…"}', "answer",
+     lambda answer, *_: "error" in answer and _fault(
+         answer["error"], _object, _member("message", str),
+         _member("code", lambda code: host_integer(code) is not None))),
+    ("answer.size", "3.5", "must", "A result has at most 8 MiB.", "page what is big", "result",
+     lambda result, _, limits: _too_big(result, limits.result)),
+    ("message.request", "3.2", "must", "The Tick sends no requests.",
+     "send notifications without an id", "message",
+     lambda message, *_: isinstance(message.get("method"), str) and "id" in message
+     and f"a request {shown(message['method'])} from the Tick"),
+    ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
+     "drop it, or put the news into the state", "message",
+     lambda message, *_: host_sort(message) == "notification"
+     and f"a notification {shown(message['method'])}"),
+    ("wire.unicode", "3.1", "must", "Texts can be written as UTF-8.",
+     "keep lone surrogates out of strings", "answer update",
+     lambda value, *_: tam.has_surrogate(value) and "a text has a lone surrogate"),
+    ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
+     "log to a file"),
+))
 
 
 # ---- host: session -------------------------------------------------------------------------------
 
-#: How a request came out. `kind` is "result" (value), "error" (code, message, data), "bad" (the
-#: rule in value), "timeout", "ended" or "unsent"; `message` is a sentence in all but the first.
-HostReply = collections.namedtuple("HostReply", "kind value code message data",
-                                   defaults=(None, None, "", None))
-#: What happened: kind "update" (value: the state), "reply" (the HostRequest), "finding" (the
-#: HostFinding), "end" (the HostEnd) or, where the session traces, "line" (the bytes).
+#: A rule that was broken: its id in HOST_RULES, what was seen, the start of the line, and whether
+#: it ended the session (T §3.6).
+HostFinding = collections.namedtuple("HostFinding", "rule detail head fatal")
+#: How a request came out: `kind` is "result" (with the `value`), "error" (details: code, data),
+#: "bad" (detail: the rule), "timeout", or, where the session has ended, "ended" and "unsent"
+#: (detail: its outcome). `message` says it in words.
+HostReply = collections.namedtuple("HostReply", "kind message value details",
+                                   defaults=("", None, {}))
+#: What a client may be told: kind "update" (value: the state) or "←" (the line that has come).
 HostEvent = collections.namedtuple("HostEvent", "kind value")
 #: How a session ended: "closed" by the host, "violation", "exit" or "fault" (of the host itself).
 HostEnd = collections.namedtuple("HostEnd", "kind reason")
 
 
+@dataclasses.dataclass(eq=False)
 class HostRequest:
-    """A request on its way. Times are of the session's clock, in seconds; None: not yet.
+    """A request on its way. Times are of the session's clock, in seconds; None: not yet."""
 
-    `settled` is for who runs the session: the reply is there and what came with it was told.
-    """
-
-    __slots__ = ("id", "method", "frame", "timeout", "sent_at", "answered_at", "floor", "reply",
-                 "settled")
-
-    def __init__(self, number: int, method: str, params: dict, timeout: float) -> None:
-        self.id = number
-        self.method = method
-        self.frame = message_line(id=number, method=method, params=params)
-        self.timeout = timeout
-        self.sent_at: float | None = None
-        self.answered_at: float | None = None
-        self.floor = 0
-        self.reply: HostReply | None = None
-        self.settled = False
+    id: int
+    method: str
+    params: dict
+    timeout: float
+    #: The least seq that may answer a read (T §6.3).
+    floor: int = 0
+    sent_at: float | None = None
+    answered_at: float | None = None
+    reply: HostReply | None = None
 
 
 class HostSession:
@@ -3981,9 +4080,8 @@ class HostSession:
     """
 
     def __init__(self, limits: HostLimits | None = None,
-                 wall: Callable[[], float] = time.time, traces: bool = False) -> None:
-        """`wall` gives unix seconds: an `at` for states that have none (T §6.2). A session that
-        `traces` has an event for every line it gets."""
+                 wall: Callable[[], float] = time.time) -> None:
+        """`wall` gives unix seconds: an `at` for states that have none (T §6.2)."""
         self.limits = limits or HostLimits()
         self.descriptor: dict | None = None
         self.unchecked: dict[str, list[str]] = {}
@@ -3991,13 +4089,14 @@ class HostSession:
         self.update: dict | None = None
         self.ended: HostEnd | None = None
         self.findings: dict[str, HostFinding] = {}
+        #: How often each rule was broken, and how many of what rules are about broke none.
         self.counts: collections.Counter[str] = collections.Counter()
         self.update_seqs: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
         self.in_flight: dict[int, HostRequest] = {}
-        self._wall, self._traces = wall, traces
-        self._lines = tam.Lines(int(self.limits.line))
+        self._wall = wall
+        self._lines = tam.Lines(self.limits.line)
         self._unfinished = 0
-        self._waiting: collections.deque[HostRequest] = collections.deque()
+        self._waiting: collections.deque[tuple[HostRequest, bytes]] = collections.deque()
         self._given_up: collections.deque[int] = collections.deque(maxlen=HOST_REMEMBERED)
         self._last_id = 0
         self._last_read = 0
@@ -4010,19 +4109,18 @@ class HostSession:
     def request(self, method: str, params: dict, timeout: float, now: float) -> HostRequest:
         """Queue a request. `timeout` seconds run from when it is sent, which can be later (T §3.3).
 
-        Raises tam.BadJSON where params cannot be encoded, HostNotSent where the line is too long.
+        Raises tam.BadJSON where params cannot be encoded, HostError where the line is too long.
         """
         request = HostRequest(self._last_id + 1, method, params, timeout)
-        if len(request.frame) > self.limits.line:
-            raise HostNotSent(f"the request has {len(request.frame):,} bytes, more than "
-                              f"{self.limits.line:,}")
+        frame = message_line(id=request.id, method=method, params=params)
+        if len(frame) > self.limits.line:
+            raise HostError(f"the request has {len(frame):,} bytes, more than {self.limits.line:,}")
         self._last_id = request.id
-        if self.ended is not None:
-            request.reply = HostReply("unsent", message=self.ended.reason)
-            request.settled = True
-            return request
-        self._waiting.append(request)
-        self._send_waiting(now)
+        self._waiting.append((request, frame))
+        if self.ended is None:
+            self._send_waiting(now)
+        else:
+            self._drop_waiting()
         return request
 
     def write(self, line: bytes) -> None:
@@ -4045,31 +4143,34 @@ class HostSession:
         end = data.rfind(b"\n")
         self._unfinished = self._unfinished + len(data) if end < 0 else len(data) - end - 1
         if self.ended is None and self._unfinished > self.limits.line + 1:  # a \r may be the last
-            self._too_long(self._lines.rest)
-        return self._take_events()
+            self._judge("line", self._lines.rest, self._lines.rest)
+        events, self._events = self._events, []
+        return events
 
-    def end_of_output(self, reason: str) -> list[HostEvent]:
+    def end_of_output(self, reason: str) -> None:
         """The Tick has closed its output or exited; `reason` says which (T §3.6, §4.5)."""
-        rest = self._lines.rest
-        if self.ended is None and rest:
-            self._violation("wire.newline", "the output ended in the middle of a line", rest)
-        return self.end("exit", reason)
-
-    def end(self, kind: str, reason: str) -> list[HostEvent]:
-        """End the session, once: requests in flight are unknown, waiting ones not executed."""
         if self.ended is None:
-            self._finish(kind, reason)
-        return self._take_events()
+            self._judge("output", self._lines.rest, self._lines.rest)
+        self.end("exit", reason)
 
-    def expire(self, now: float) -> list[HostEvent]:
+    def end(self, kind: str, reason: str) -> None:
+        """End the session, once: requests in flight are unknown, waiting ones not executed."""
+        if self.ended is not None:
+            return
+        self.ended = HostEnd(kind, reason)
+        for request in list(self.in_flight.values()):
+            self._resolve(request, HostReply("ended", reason, details={"outcome": kind}))
+        self._drop_waiting()
+        self._output.clear()
+
+    def expire(self, now: float) -> None:
         """Give up the requests whose time has run out; their late answers are dropped (T §7.3)."""
         for request in list(self.in_flight.values()):
             if now >= request.sent_at + request.timeout:
                 self._given_up.append(request.id)
                 message = f"no answer to {request.method} in {request.timeout:g} s"
-                self._resolve(request, HostReply("timeout", message=message), now)
+                self._resolve(request, HostReply("timeout", message), now)
         self._send_waiting(now)
-        return self._take_events()
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do, on the session's clock; None: never."""
@@ -4078,225 +4179,141 @@ class HostSession:
 
     # -- what comes in --
 
-    def _take_events(self) -> list[HostEvent]:
-        events, self._events = self._events, []
-        return events
+    def _judge(self, subject: str, value: object, line: bytes,
+               known: object = None) -> HostFinding | None:
+        """Hold what came against the rules about it; return the first that it breaks.
 
-    def _find(self, rule: str, detail: str, line: bytes, fatal: bool = False) -> None:
-        """Note a broken rule; the first of each is kept, all are counted."""
-        finding = HostFinding(rule, detail, head(line), fatal)
-        self.counts[rule] += 1
-        self.findings.setdefault(rule, finding)
-        self._events.append(HostEvent("finding", finding))
-
-    def _violation(self, rule: str, detail: str, line: bytes) -> None:
-        """End the session by T §3.6."""
-        self._find(rule, detail, line, fatal=True)
-        self._finish("violation", f"{rule}: {detail}: {head(line)!r}")
-
-    def _finish(self, kind: str, reason: str) -> None:
-        self.ended = HostEnd(kind, reason)
-        for request in list(self.in_flight.values()):
-            self._resolve(request, HostReply("ended", message=reason), None)
-        for request in self._waiting:
-            request.reply = HostReply("unsent", message=reason)
-            self._events.append(HostEvent("reply", request))
-        self._waiting.clear()
-        self._output.clear()
-        self._events.append(HostEvent("end", self.ended))
-
-    def _too_long(self, line: bytes) -> None:
-        self._violation("wire.line-size", f"a line is longer than {self.limits.line:,} bytes", line)
+        The first finding of each rule is kept, and all are counted.
+        """
+        faults = host_faults(subject, value, known, self.limits)
+        found = [HostFinding(*fault, head(line), subject in HOST_FATAL) for fault in faults]
+        for finding in found:
+            self.counts[finding.rule] += 1
+            self.findings.setdefault(finding.rule, finding)
+            if finding.fatal:
+                self.end("violation", f"{finding.rule}: {finding.detail}: {finding.head!r}")
+        self.counts[subject] += not found
+        return found[0] if found else None
 
     def _line(self, line: bytes, now: float) -> None:
-        """One whole line: the first three rules of T §3.6."""
-        self.counts["lines"] += 1
-        if self._traces:
-            self._events.append(HostEvent("line", line))
-        if isinstance(line, tam.Overlong):
-            self._too_long(line)
+        """One whole line (T §3.2)."""
+        self._events.append(HostEvent("←", line))
+        message: object = line
+        if not isinstance(line, tam.Overlong):
+            try:
+                message = tam.parse_json(line)
+            except tam.BadJSON as error:
+                message = error
+        if self._judge("line", message, line):
             return
-        try:
-            message = tam.parse_json(line)
-        except tam.BadJSON as error:
-            self._violation("wire.json", f"a line is no JSON ({error.message})", line)
-            return
-        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-            self._violation("wire.jsonrpc", 'a message is no object with "jsonrpc": "2.0"', line)
-            return
-        self._message(message, line, now)
-
-    def _message(self, message: dict, line: bytes, now: float) -> None:
-        """Tell responses, notifications and what a Tick must not send apart (T §3.2)."""
-        number = host_integer(message.get("id"))
-        answers = "result" in message or "error" in message
-        if isinstance(message.get("method"), str):
-            if "id" not in message:
-                self._notification(message, line)
-                return
-            name = shown(message["method"])
-            self._find("message.request", f"a request {name} from the Tick", line)
-            if number is None or not answers:
-                return
-        if number is not None:
-            self._response(number, message, line, now)
-        elif answers and message.get("id", 0) is None:
-            self._violation("answer.null-id", "a response with the id null", line)
-        else:
-            self._violation("wire.kind", "a message has neither an integer id nor a method", line)
-
-    def _notification(self, message: dict, line: bytes) -> None:
-        """An update, or something that is ignored and counted (T §3.2)."""
-        if message["method"] == "tick/update":
+        self._judge("message", message, line)
+        sort = host_sort(message)
+        if sort == "update":
             self._update(message.get("params"), line)
-            return
-        self._find("message.notification", f"a notification {shown(message['method'])}", line)
+        elif sort == "answer":
+            self._answer(message, line, now)
 
     def _update(self, params: object, line: bytes) -> None:
         """Take an update, or end the session over it (T §8.2)."""
-        problem = host_state_problem(params, "update", int(self.limits.state))
-        seq = host_uinteger(params.get("seq")) if isinstance(params, dict) else None
-        if problem is None and seq <= self._last_update:
-            problem = "update.seq", f"seq {seq} follows seq {self._last_update}"
-        if problem is not None:
-            self._violation(*problem, line)
+        if self._judge("update", params, line, self._last_update):
             return
-        self._last_update = seq
-        self.counts["updates"] += 1
-        self.update_seqs.append(seq)
-        self.update = self._stamped(params, seq)
-        self._keep(self.update)
+        self.update = self._stamped(params)
+        self._last_update = self.update["seq"]
+        self.update_seqs.append(self._last_update)
         self._events.append(HostEvent("update", self.update))
 
-    def _keep(self, state: dict) -> None:
-        """Keep the newest state; an update beside a read can be older than its result (T §6.3)."""
-        if self.state is None or state["seq"] >= self.state["seq"]:
-            self.state = state
+    def _stamped(self, state: dict) -> dict:
+        """A checked state with the fields that T knows, and the time of receipt as its default.
 
-    def _stamped(self, state: dict, seq: int) -> dict:
-        """A checked state with the fields that T knows, and the time of receipt as its default."""
-        self.counts["unknown fields"] += len(state.keys() - HOST_STATE_FIELDS)
+        The newest is kept; an update beside a read can be older than its result (T §6.3).
+        """
         received = state["at"] if "at" in state else tam.iso_time(int(self._wall()))
-        return {"seq": seq, "data": state["data"], "at": received}
+        stamped = {"seq": host_uinteger(state["seq"]), "data": state["data"], "at": received}
+        if self.state is None or stamped["seq"] >= self.state["seq"]:
+            self.state = stamped
+        return stamped
 
-    def _response(self, number: int, message: dict, line: bytes, now: float) -> None:
+    def _answer(self, message: dict, line: bytes, now: float) -> None:
         """An answer to a request in flight, or one that is dropped (T §3.2, §3.6)."""
+        number = host_integer(message["id"])
         request = self.in_flight.get(number)
         if request is None:
-            self._stray(number, line)
+            self.counts["dropped answers"] += 1
+            if number in self._given_up:
+                self._given_up.remove(number)
+            else:
+                self._judge("answer", message, line, self._last_id)
             return
-        self.counts["answers"] += 1
-        problem = self._judge(request, message)
-        if problem is not None:
-            self._find(*problem, line)
-            rule, detail = problem
-            reply = HostReply("bad", value=rule, message=detail)
+        finding = self._judge("answer", message, line)
+        if finding is None and "result" in message:
+            finding = self._take(request, message["result"], line)
+        if finding is not None:
+            reply = HostReply("bad", finding.detail, details={"rule": finding.rule})
         elif "error" in message:
-            error = message["error"]
-            reply = HostReply("error", None, host_integer(error["code"]), error["message"],
-                              error.get("data"))
+            code, text = host_integer(message["error"]["code"]), message["error"]["message"]
+            reply = HostReply("error", f"error {code}: {text}",
+                              details={"code": code, "data": message["error"].get("data")})
         else:
-            reply = HostReply("result", message["result"])
+            reply = HostReply("result", value=message["result"])
         self._resolve(request, reply, now)
         self._send_waiting(now)
 
-    def _stray(self, number: int, line: bytes) -> None:
-        """An answer that belongs to no request in flight is dropped (T §3.6)."""
-        self.counts["dropped answers"] += 1
-        if number in self._given_up:
-            self._given_up.remove(number)
-        elif 1 <= number <= self._last_id:
-            self._find("answer.once", f"a second answer to request {number}", line)
-        else:
-            self._find("answer.id", f"an answer to {number}, which no request has", line)
-
-    def _judge(self, request: HostRequest, message: dict) -> HostProblem | None:
-        """Take an answer, or say why it fails its request: its shape, its size, its content."""
-        if ("result" in message) == ("error" in message):
-            both = "both" if "result" in message else "neither"
-            return "answer.shape", f"the answer to {request.method} has {both} of result and error"
-        if "error" in message:
-            return self._problem_of_error(message["error"])
+    def _take(self, request: HostRequest, result: object, line: bytes) -> HostFinding | None:
+        """Take a result, unless something is wrong with it (T §3.5, §5.3, §6.3)."""
         if request.method == "tick/describe":
-            return self._accept_descriptor(message["result"])
-        if request.method == "tick/read":
-            return self._accept_read(request, message["result"])
-        size = host_size(message["result"])
-        if size is None:
-            return "wire.unicode", "the result has a lone surrogate"
-        if size > self.limits.result:
-            return "answer.size", f"the result has {size:,} bytes, more than {self.limits.result:,}"
-        return None
+            return self._take_descriptor(result, line)
+        if request.method != "tick/read":
+            return self._judge("result", result, line)
+        finding = self._judge("read", result, line, request.floor)
+        if finding is None:
+            self._last_read = self._stamped(result)["seq"]
+        return finding
 
-    def _problem_of_error(self, error: object) -> HostProblem | None:
-        if (not isinstance(error, dict) or host_integer(error.get("code")) is None
-                or not isinstance(error.get("message"), str)):
-            return "answer.error", "the error is no object with an integer code and a message"
-        if host_size(error) is None:
-            return "wire.unicode", "the error has a lone surrogate"
-        return None
-
-    def _accept_descriptor(self, result: object) -> HostProblem | None:
-        """Take a describe result as the catalogue, unless something is wrong with it (T §5.3)."""
-        problems = host_descriptor_problems(result, int(self.limits.descriptor))
-        for rule, detail in problems[1:]:
-            self._find(rule, detail, b"")
-        if problems:
-            return problems[0]
-        known = self.descriptor
-        if known is not None and known["revision"] == result["revision"]:
-            if host_catalogue(known) != host_catalogue(result):
-                return "describe.new-revision", "the catalogue changed and its revision did not"
-        self.descriptor = result
-        self.counts["describes"] += 1
-        self.counts["unknown fields"] += host_unknown_fields(result)
-        words = ((tool["name"], host_unchecked(tool)) for tool in host_tools(result))
-        self.unchecked = {name: found for name, found in words if found}
-        return None
-
-    def _accept_read(self, request: HostRequest, result: object) -> HostProblem | None:
-        """Take a read result, unless it is unfit or older than the floor of T §6.3."""
-        problem = host_state_problem(result, "read", int(self.limits.state))
-        if problem is not None:
-            return problem
-        seq = host_uinteger(result["seq"])
-        if seq < request.floor:
-            return "read.floor", f"seq {seq} is below {request.floor}, which the host had seen"
-        self._last_read = seq
-        self.counts["reads"] += 1
-        self._keep(self._stamped(result, seq))
-        return None
+    def _take_descriptor(self, result: object, line: bytes) -> HostFinding | None:
+        finding = self._judge("descriptor", result, line) or self._judge("catalogue", result, line)
+        if finding is None and self.descriptor is not None:
+            finding = self._judge("comparison", result, line, self.descriptor)
+        if finding is None:
+            self.descriptor = result
+            words = ((tool["name"], host_schema(tool)[1]) for tool in host_tools(result))
+            self.unchecked = {name: found for name, found in words if found}
+        return finding
 
     # -- requests --
 
     def _send_waiting(self, now: float) -> None:
         """Send what waits, up to the limit of T §3.3; note the floor of each read."""
         while self._waiting and len(self.in_flight) < self.limits.in_flight:
-            request = self._waiting.popleft()
+            request, frame = self._waiting.popleft()
             request.sent_at = now
             request.floor = max(self._last_read, self._last_update)
             self.in_flight[request.id] = request
-            self._output.append(request.frame)
+            self._output.append(frame)
 
-    def _resolve(self, request: HostRequest, reply: HostReply, now: float | None) -> None:
+    def _drop_waiting(self) -> None:
+        """What waits will not be sent, since the session has ended."""
+        for request, _ in self._waiting:
+            request.reply = HostReply("unsent", f"the session has ended: {self.ended.reason}",
+                                      details={"outcome": self.ended.kind})
+        self._waiting.clear()
+
+    def _resolve(self, request: HostRequest, reply: HostReply, now: float | None = None) -> None:
         del self.in_flight[request.id]
-        request.reply = reply
-        request.answered_at = now
-        self._events.append(HostEvent("reply", request))
+        request.reply, request.answered_at = reply, now
 
 
 # ---- host: screen --------------------------------------------------------------------------------
 
+#: The last is the start of an escape sequence whose rest may still come.
 HOST_TOKEN = re.compile(
     r"(?P<text>[^\x00-\x1f\x7f-\x9f]+)"
     r"|\x1b\[(?P<private>[<-?]*)(?P<params>[0-9:;]*)(?P<between>[ -/]*)(?P<final>[@-~])"
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"
     r"|\x1b(?P<shift>[ #%()*+./-])(?P<set>[^\x1b])"
-    r"|\x1b(?P<escape>[^\x00-\x1f #%()*+./\[\]PX^_-])"
-    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])")
-#: The start of an escape sequence whose rest may still come.
-HOST_UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ #%()*+./-])?")
-#: How long an escape sequence may be, in characters; a longer one is shown as text.
+    r"|(?P<escape>\x1b[^\x00-\x1f #%()*+./\[\]PX^_-])"
+    r"|(?P<control>[\x00-\x1a\x1c-\x1f\x7f-\x9f])"
+    r"|(?P<unfinished>\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ #%()*+./-])?)\Z")
+#: How long an escape sequence may be, in characters; of a longer one the end is shown as text.
 HOST_ESCAPE_MOST = 4096
 #: The line drawing set that terminfo's acsc speaks of.
 HOST_GRAPHICS = str.maketrans("`afghjklmnopqrstuvwxyz{|}~+,-.0",
@@ -4308,9 +4325,8 @@ HOST_CELL_MOST = 12
 class HostScreen:
     """What a terminal of the kind xterm-256color shows, as a list of lines; colours are ignored.
 
-    It knows what curses sends for that terminal: cursor moves, erasing, insertion and deletion,
-    scroll regions, the alternate screen, line drawing and wide characters. Rows and columns count
-    from 0. A cell is a character with its combining marks; the right half of a wide one is "".
+    It knows what curses sends for that terminal, see HOST_TERMINAL. Rows and columns count from 0.
+    A cell is a character with its combining marks; the right half of a wide one is "".
     """
 
     def __init__(self, columns: int = 120, rows: int = 30) -> None:
@@ -4319,7 +4335,7 @@ class HostScreen:
         self.replies = bytearray()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
-        self._reset([])
+        self._reset()
 
     @property
     def display(self) -> list[str]:
@@ -4330,18 +4346,11 @@ class HostScreen:
         """Take what the program wrote, in pieces of any size."""
         text = self._pending + self._decoder.decode(data)
         self._pending = ""
-        position = 0
-        while position < len(text):
-            match = HOST_TOKEN.match(text, position)
-            if match is not None:
+        for match in HOST_TOKEN.finditer(text):
+            if match["unfinished"] and len(match[0]) < HOST_ESCAPE_MOST:
+                self._pending = match[0]
+            else:
                 self._token(match)
-                position = match.end()
-                continue
-            start = HOST_UNFINISHED.match(text, position)
-            if start and start.end() == len(text) and len(text) - position < HOST_ESCAPE_MOST:
-                self._pending = text[position:]
-                return
-            position += 1
 
     def resize(self, columns: int, rows: int) -> None:
         """Take another size, in cells: lines are cut or filled, and the cursor stays on."""
@@ -4355,33 +4364,38 @@ class HostScreen:
 
     # -- state --
 
-    def _reset(self, params: list[int]) -> None:
+    def _reset(self) -> None:
         """RIS: the state of a terminal that was just switched on."""
-        self._lines = [self._blank_line() for _ in range(self.rows)]
+        self._lines = self._fitted([])
         self._behind: list[list[str]] | None = None
         self._row = self._column = 0
         self._saved = (0, 0)
+        self._last = " "
+        self._soft_reset()
+
+    def _soft_reset(self) -> None:
         self._top, self._bottom = 0, self.rows - 1
         self._wraps, self._inserts, self._from_top = True, False, False
         self._sets, self._shifted = ["B", "B"], 0
-        self._last = " "
 
-    def _blank_line(self) -> list[str]:
-        return [" "] * self.columns
+    @property
+    def _at(self) -> int:
+        """The cursor's column; `_column` is one more after the last, where the next text wraps."""
+        return min(self._column, self.columns - 1)
 
     def _fitted(self, lines: list[list[str]]) -> list[list[str]]:
         """Lines in the present size."""
-        for line in lines[:self.rows]:
-            self._heal(line, self.columns)
-            del line[self.columns:]
-            line.extend([" "] * (self.columns - len(line)))
         missing = max(0, self.rows - len(lines))
-        return lines[:self.rows] + [self._blank_line() for _ in range(missing)]
+        fitted = lines[:self.rows] + [[] for _ in range(missing)]
+        for line in fitted:
+            self._fit(line)
+        return fitted
 
-    def _move(self, row: int, column: int) -> None:
-        """Put the cursor somewhere on the screen."""
-        self._row = max(0, min(row, self.rows - 1))
-        self._column = max(0, min(column, self.columns - 1))
+    def _fit(self, line: list[str]) -> None:
+        """Cut or fill a line to the screen's width."""
+        self._heal(line, self.columns)
+        del line[self.columns:]
+        line.extend([" "] * (self.columns - len(line)))
 
     @staticmethod
     def _heal(line: list[str], column: int) -> None:
@@ -4389,48 +4403,23 @@ class HostScreen:
         if 0 < column < len(line) and line[column] == "":
             line[column - 1] = line[column] = " "
 
-    # -- tokens --
-
     def _token(self, match: re.Match[str]) -> None:
-        kind = match.lastgroup
+        """Write a text, or do what HOST_TERMINAL has for anything else."""
+        kind, name, params = match.lastgroup, match[0], [0]
         if kind == "text":
-            self._text(match["text"])
-        elif kind == "control":
-            self._control(match["control"])
-        elif kind == "escape":
-            HOST_ESCAPES.get(match["escape"], HostScreen._nothing)(self, [])
-        elif kind == "set":
-            self._select_set(match["shift"], match["set"])
-        elif kind == "final":
+            self._text(name)
+            return
+        if kind == "final":
             words = match["params"].replace(":", ";").split(";")
             params = [int(word[:6] or 0) for word in words[:32]]
-            name = match["private"] + match["between"] + match["final"]
-            HOST_SEQUENCES.get(name, HostScreen._nothing)(self, params)
+            name = "[" + match["private"] + match["between"] + match["final"]
+        elif kind == "set" and match["shift"] in "()":
+            self._sets["()".index(match["shift"])] = match["set"]
+        act = HOST_TERMINAL.get(name)
+        if act is not None:
+            act(self, min(max(1, params[0]), self.columns * self.rows), params)
 
-    def _nothing(self, params: list[int]) -> None:
-        """What this terminal ignores: colours, titles, keyboards, mice."""
-
-    def _control(self, char: str) -> None:
-        if char == "\r":
-            self._column = 0
-        elif char in "\n\v\f\x84":
-            self._index([])
-        elif char == "\x85":
-            self._next_line([])
-        elif char == "\b":
-            self._move(self._row, min(self._column, self.columns - 1) - 1)
-        elif char == "\t":
-            self._move(self._row, (self._column // 8 + 1) * 8)
-        elif char in "\x0e\x0f":
-            self._shifted = 1 if char == "\x0e" else 0
-
-    def _select_set(self, shift: str, name: str) -> None:
-        if shift in "()":
-            self._sets["()".index(shift)] = name
-        elif shift == "#" and name == "8":
-            self._lines = [["E"] * self.columns for _ in range(self.rows)]
-
-    # -- writing --
+    # -- writing and erasing --
 
     def _text(self, text: str) -> None:
         """Write printable characters at the cursor."""
@@ -4438,29 +4427,29 @@ class HostScreen:
             text = text.translate(HOST_GRAPHICS)
         if not text.isascii() or self._inserts or not self._wraps:
             for char in text:
-                self._put(char, 1 if char.isascii() else tam.cell_width(char))
+                self._put(char)
             return
         while text:
             if self._column >= self.columns:
-                self._next_line([])
+                self._next_line()
             part = text[:self.columns - self._column]
             self._place(list(part))
             text = text[len(part):]
             self._last = part[-1]
 
-    def _put(self, char: str, width: int) -> None:
+    def _put(self, char: str, times: int = 1) -> None:
         """Write one character of 0, 1 or 2 cells."""
+        width = tam.cell_width(char)
         if width == 0 or char == "\u200d":
             self._join(char)
             return
-        if self._column + width > self.columns:
-            if self._wraps:
-                self._next_line([])
-            self._column = max(0, min(self._column, self.columns - width))
-        if self._inserts:
-            self._insert_cells([width])
         self._last = char
-        self._place([char, ""][:width] if self.columns > 1 else [char])
+        for _ in range(times):
+            if self._column + width > self.columns:
+                if self._wraps:
+                    self._next_line()
+                self._column = max(0, min(self._column, self.columns - width))
+            self._place([char, ""][:width] if self.columns > 1 else [char])
 
     def _join(self, mark: str) -> None:
         """Add a combining mark to the character before the cursor."""
@@ -4472,232 +4461,171 @@ class HostScreen:
             line[column] += mark
 
     def _place(self, cells: list[str]) -> None:
-        """Overwrite cells from the cursor on; they fit into the line."""
-        line, end = self._lines[self._row], self._column + len(cells)
-        self._heal(line, self._column)
-        self._heal(line, end)
-        line[self._column:end] = cells
+        """Write cells at the cursor, over others or, in insert mode, before them."""
+        end = self._column + len(cells)
+        self._splice(self._column, self._column if self._inserts else end, cells)
         self._column = end
 
-    def _repeat(self, params: list[int]) -> None:
-        count = min(_host_count(params), self.columns * self.rows)
-        for _ in range(count):
-            self._put(self._last, tam.cell_width(self._last))
-
-    # -- moving --
-
-    def _index(self, params: list[int]) -> None:
-        """Down one row; at the bottom margin the region scrolls."""
-        if self._row == self._bottom:
-            self._scroll(1)
-        elif self._row < self.rows - 1:
-            self._row += 1
-
-    def _reverse_index(self, params: list[int]) -> None:
-        if self._row == self._top:
-            self._scroll(-1)
-        elif self._row > 0:
-            self._row -= 1
-
-    def _next_line(self, params: list[int]) -> None:
-        self._column = 0
-        self._index([])
-
-    def _up(self, params: list[int]) -> None:
-        edge = self._top if self._row >= self._top else 0
-        self._move(max(edge, self._row - _host_count(params)), self._column)
-
-    def _down(self, params: list[int]) -> None:
-        edge = self._bottom if self._row <= self._bottom else self.rows - 1
-        self._move(min(edge, self._row + _host_count(params)), self._column)
-
-    def _right(self, params: list[int]) -> None:
-        self._move(self._row, self._column + _host_count(params))
-
-    def _left(self, params: list[int]) -> None:
-        self._move(self._row, min(self._column, self.columns - 1) - _host_count(params))
-
-    def _lines_down(self, params: list[int]) -> None:
-        self._down(params)
-        self._column = 0
-
-    def _lines_up(self, params: list[int]) -> None:
-        self._up(params)
-        self._column = 0
-
-    def _to_column(self, params: list[int]) -> None:
-        self._move(self._row, _host_count(params) - 1)
-
-    def _to_row(self, params: list[int]) -> None:
-        self._to([_host_count(params), self._column + 1])
-
-    def _to(self, params: list[int]) -> None:
-        """To a row and column that count from 1, within the region in origin mode."""
-        row, column = _host_count(params) - 1, _host_count(params[1:]) - 1
-        if self._from_top:
-            row = min(row + self._top, self._bottom)
-        self._move(row, column)
-
-    def _tabs(self, params: list[int]) -> None:
-        self._move(self._row, (self._column // 8 + _host_count(params)) * 8)
-
-    def _back_tabs(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        self._move(self._row, ((column + 7) // 8 - _host_count(params)) * 8)
-
-    def _save(self, params: list[int]) -> None:
-        self._saved = (self._row, self._column)
-
-    def _restore(self, params: list[int]) -> None:
-        self._move(*self._saved)
-
-    # -- erasing, inserting, deleting, scrolling --
-
-    def _blank(self, row: int, start: int, end: int) -> None:
-        line = self._lines[row]
+    def _splice(self, start: int, end: int, cells: list[str]) -> None:
+        """Put cells in the place of those from `start` to `end` of the cursor's line."""
+        line = self._lines[self._row]
         self._heal(line, start)
         self._heal(line, end)
-        line[start:end] = [" "] * (min(end, self.columns) - start)
+        line[start:end] = cells
+        self._fit(line)
 
-    def _erase_line(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        start = 0 if params[0] in (1, 2) else column
-        self._blank(self._row, start, column + 1 if params[0] == 1 else self.columns)
+    def _erase_line(self, mode: int) -> None:
+        """EL: from the cursor on (0), up to it (1), or all (2)."""
+        start = 0 if mode in (1, 2) else self._at
+        end = self._at + 1 if mode == 1 else self.columns
+        self._splice(start, end, [" "] * (end - start))
 
-    def _erase_screen(self, params: list[int]) -> None:
-        if params[0] in (0, 1):
-            self._erase_line(params)
+    def _erase_screen(self, mode: int) -> None:
+        """ED: as EL, with the lines below or above."""
+        if mode in (0, 1):
+            self._erase_line(mode)
         rows = {0: range(self._row + 1, self.rows), 1: range(self._row), 2: range(self.rows)}
-        for row in rows.get(params[0], ()):
-            self._lines[row] = self._blank_line()
+        for row in rows.get(mode, ()):
+            self._lines[row] = [" "] * self.columns
 
-    def _erase_cells(self, params: list[int]) -> None:
-        column = min(self._column, self.columns - 1)
-        self._blank(self._row, column, min(column + _host_count(params), self.columns))
+    # -- moving and scrolling --
 
-    def _insert_cells(self, params: list[int]) -> None:
-        line, column = self._lines[self._row], min(self._column, self.columns - 1)
-        self._heal(line, column)
-        line[column:column] = [" "] * min(_host_count(params), self.columns - column)
-        self._heal(line, self.columns)
-        del line[self.columns:]
+    def _move(self, row: int, column: int) -> None:
+        """Put the cursor somewhere on the screen."""
+        self._row = max(0, min(row, self.rows - 1))
+        self._column = max(0, min(column, self.columns - 1))
 
-    def _delete_cells(self, params: list[int]) -> None:
-        line, column = self._lines[self._row], min(self._column, self.columns - 1)
-        end = min(column + _host_count(params), self.columns)
-        self._heal(line, column)
-        self._heal(line, end)
-        del line[column:end]
-        line.extend([" "] * (self.columns - len(line)))
+    def _to(self, row: int, column: int) -> None:
+        """To a row and column that count from 1, within the region in origin mode."""
+        if self._from_top:
+            row = min(row + self._top, self._bottom + 1)
+        self._move(row - 1, column - 1)
 
-    def _insert_lines(self, params: list[int]) -> None:
-        if self._top <= self._row <= self._bottom:
-            self._scroll(-_host_count(params), self._row)
+    def _down(self, count: int, column: int) -> None:
+        """Rows down, or up where `count` is negative; the cursor does not leave the region."""
+        first = self._top if self._row >= self._top else 0
+        last = self._bottom if self._row <= self._bottom else self.rows - 1
+        self._move(max(first, min(self._row + count, last)), column)
 
-    def _delete_lines(self, params: list[int]) -> None:
-        if self._top <= self._row <= self._bottom:
-            self._scroll(_host_count(params), self._row)
+    def _step(self, by: int) -> None:
+        """One row down (1) or up (-1); at the region's edge, the region scrolls."""
+        if self._row == (self._bottom if by > 0 else self._top):
+            self._scroll(by, self._top)
+        else:
+            self._row = max(0, min(self._row + by, self.rows - 1))
 
-    def _scroll_up(self, params: list[int]) -> None:
-        self._scroll(_host_count(params))
+    def _next_line(self) -> None:
+        self._column = 0
+        self._step(1)
 
-    def _scroll_down(self, params: list[int]) -> None:
-        self._scroll(-_host_count(params))
-
-    def _scroll(self, count: int, top: int | None = None) -> None:
-        """Move the region's lines up by `count`, or down where it is negative."""
-        first, last = self._top if top is None else top, self._bottom
-        gap, back = (last, first) if count > 0 else (first, last)
-        for _ in range(min(abs(count), last - first + 1)):
+    def _scroll(self, count: int, first: int) -> None:
+        """Move the region's lines from `first` on up by `count`, or down where it is negative."""
+        if not self._top <= first <= self._bottom:
+            return  # insertion and deletion of lines outside of the region
+        gap, back = (self._bottom, first) if count > 0 else (first, self._bottom)
+        for _ in range(min(abs(count), self._bottom - first + 1)):
             del self._lines[back]
-            self._lines.insert(gap, self._blank_line())
+            self._lines.insert(gap, [" "] * self.columns)
 
-    def _region(self, params: list[int]) -> None:
-        top, bottom = _host_count(params) - 1, (params[1:] or [0])[0] or self.rows
-        if top < min(bottom, self.rows) - 1:
-            self._top, self._bottom = top, min(bottom, self.rows) - 1
-            self._to([1, 1])
+    def _region(self, top: int, bottom: int) -> None:
+        """DECSTBM: which rows scroll, counted from 1; bottom 0 is the last."""
+        bottom = min(bottom or self.rows, self.rows)
+        if top < bottom:
+            self._top, self._bottom = top - 1, bottom - 1
+            self._to(1, 1)
 
     # -- modes and reports --
 
-    def _set_mode(self, params: list[int]) -> None:
-        self._inserts = self._inserts or 4 in params
+    def _save(self) -> None:
+        self._saved = (self._row, self._column)
 
-    def _reset_mode(self, params: list[int]) -> None:
-        self._inserts = self._inserts and 4 not in params
+    def _shift(self, which: int) -> None:
+        self._shifted = which
 
-    def _set_private(self, params: list[int]) -> None:
-        self._private(params, True)
-
-    def _reset_private(self, params: list[int]) -> None:
-        self._private(params, False)
+    def _mode(self, params: list[int], on: bool) -> None:
+        if 4 in params:
+            self._inserts = on
 
     def _private(self, params: list[int], on: bool) -> None:
         for mode in params:
             if mode == 6:
                 self._from_top = on
-                self._to([1, 1])
+                self._to(1, 1)
             elif mode == 7:
                 self._wraps = on
             elif mode in (47, 1047, 1049):
                 self._switch(on, mode == 1049)
+            elif mode == 1048 and on:
+                self._save()
             elif mode == 1048:
-                (self._save if on else self._restore)([])
+                self._move(*self._saved)
 
     def _switch(self, alternate: bool, cursor: bool) -> None:
         """Go to the alternate screen, blank, or back to the one behind it."""
         if alternate and self._behind is None:
             if cursor:
-                self._save([])
-            self._behind = self._lines
-            self._lines = [self._blank_line() for _ in range(self.rows)]
+                self._save()
+            self._behind, self._lines = self._lines, self._fitted([])
         elif not alternate and self._behind is not None:
             self._lines, self._behind = self._behind, None
             if cursor:
-                self._restore([])
+                self._move(*self._saved)
 
-    def _report(self, params: list[int]) -> None:
-        """Answer a status or cursor report; more than a screenful of answers is dropped."""
-        if len(self.replies) > HOST_ESCAPE_MOST:
-            return
-        if params[0] == 5:
-            self.replies += b"\x1b[0n"
-        elif params[0] == 6:
-            column = min(self._column, self.columns - 1)
-            self.replies += b"\x1b[%d;%dR" % (self._row + 1, column + 1)
-
-    def _attributes(self, params: list[int]) -> None:
+    def _reply(self, text: str) -> None:
+        """Answer a question of the program; more than a screenful of answers is dropped."""
         if len(self.replies) <= HOST_ESCAPE_MOST:
-            self.replies += b"\x1b[?1;2c"
+            self.replies += text.encode()
 
-    def _soft_reset(self, params: list[int]) -> None:
-        self._top, self._bottom = 0, self.rows - 1
-        self._wraps, self._inserts, self._from_top = True, False, False
-        self._sets, self._shifted = ["B", "B"], 0
-
-
-def _host_count(params: list[int]) -> int:
-    """The first parameter of a sequence, whose default and least is 1."""
-    return max(1, params[0] if params else 1)
+    def _report(self, kind: int) -> None:
+        """DSR: the status, or where the cursor is."""
+        reports = {5: "\x1b[0n", 6: f"\x1b[{self._row + 1};{self._at + 1}R"}
+        self._reply(reports.get(kind, ""))
 
 
-HOST_ESCAPES = {
-    "7": HostScreen._save, "8": HostScreen._restore, "D": HostScreen._index,
-    "E": HostScreen._next_line, "M": HostScreen._reverse_index, "c": HostScreen._reset,
-}
-HOST_SEQUENCES = {
-    "@": HostScreen._insert_cells, "A": HostScreen._up, "B": HostScreen._down,
-    "C": HostScreen._right, "D": HostScreen._left, "E": HostScreen._lines_down,
-    "F": HostScreen._lines_up, "G": HostScreen._to_column, "H": HostScreen._to,
-    "I": HostScreen._tabs, "J": HostScreen._erase_screen, "K": HostScreen._erase_line,
-    "L": HostScreen._insert_lines, "M": HostScreen._delete_lines, "P": HostScreen._delete_cells,
-    "S": HostScreen._scroll_up, "T": HostScreen._scroll_down, "X": HostScreen._erase_cells,
-    "Z": HostScreen._back_tabs, "`": HostScreen._to_column, "a": HostScreen._right,
-    "b": HostScreen._repeat, "c": HostScreen._attributes, "d": HostScreen._to_row,
-    "e": HostScreen._down, "f": HostScreen._to, "h": HostScreen._set_mode,
-    "l": HostScreen._reset_mode, "n": HostScreen._report, "r": HostScreen._region,
-    "s": HostScreen._save, "u": HostScreen._restore, "?h": HostScreen._set_private,
-    "?l": HostScreen._reset_private, "!p": HostScreen._soft_reset,
+#: What the terminal does at a control character, an escape or, behind a "[", a control sequence:
+#: a function of the screen s, the first parameter n, whose default and least is 1, and all, p.
+#: What is missing is ignored: colours, titles, keyboards, mice.
+HOST_TERMINAL = {
+    "\b": lambda s, n, p: s._move(s._row, s._at - 1),
+    "\t": lambda s, n, p: s._move(s._row, (s._at // 8 + 1) * 8),
+    "\r": lambda s, n, p: s._move(s._row, 0),
+    **dict.fromkeys(("\n", "\v", "\f", "\x84", "\x1bD"), lambda s, n, p: s._step(1)),
+    **dict.fromkeys(("\x85", "\x1bE"), lambda s, n, p: s._next_line()),
+    "\x0e": lambda s, n, p: s._shift(1),
+    "\x0f": lambda s, n, p: s._shift(0),
+    **dict.fromkeys(("\x1b7", "[s"), lambda s, n, p: s._save()),
+    **dict.fromkeys(("\x1b8", "[u"), lambda s, n, p: s._move(*s._saved)),
+    "\x1bM": lambda s, n, p: s._step(-1),
+    "\x1bc": lambda s, n, p: s._reset(),
+    "[@": lambda s, n, p: s._splice(s._at, s._at, [" "] * n),
+    "[A": lambda s, n, p: s._down(-n, s._column),
+    **dict.fromkeys(("[B", "[e"), lambda s, n, p: s._down(n, s._column)),
+    **dict.fromkeys(("[C", "[a"), lambda s, n, p: s._move(s._row, s._at + n)),
+    "[D": lambda s, n, p: s._move(s._row, s._at - n),
+    "[E": lambda s, n, p: s._down(n, 0),
+    "[F": lambda s, n, p: s._down(-n, 0),
+    **dict.fromkeys(("[G", "[`"), lambda s, n, p: s._move(s._row, n - 1)),
+    **dict.fromkeys(("[H", "[f"), lambda s, n, p: s._to(n, (p[1:] or [1])[0])),
+    "[I": lambda s, n, p: s._move(s._row, (s._at // 8 + n) * 8),
+    "[J": lambda s, n, p: s._erase_screen(p[0]),
+    "[K": lambda s, n, p: s._erase_line(p[0]),
+    "[L": lambda s, n, p: s._scroll(-n, s._row),
+    "[M": lambda s, n, p: s._scroll(n, s._row),
+    "[P": lambda s, n, p: s._splice(s._at, s._at + n, []),
+    "[S": lambda s, n, p: s._scroll(n, s._top),
+    "[T": lambda s, n, p: s._scroll(-n, s._top),
+    "[X": lambda s, n, p: s._splice(s._at, s._at + n, [" "] * n),
+    "[Z": lambda s, n, p: s._move(s._row, ((s._at + 7) // 8 - n) * 8),
+    "[b": lambda s, n, p: s._put(s._last, n),
+    "[c": lambda s, n, p: s._reply("\x1b[?1;2c"),
+    "[d": lambda s, n, p: s._to(n, s._column + 1),
+    "[h": lambda s, n, p: s._mode(p, True),
+    "[l": lambda s, n, p: s._mode(p, False),
+    "[n": lambda s, n, p: s._report(p[0]),
+    "[r": lambda s, n, p: s._region(n, (p[1:] or [0])[0]),
+    "[?h": lambda s, n, p: s._private(p, True),
+    "[?l": lambda s, n, p: s._private(p, False),
+    "[!p": lambda s, n, p: s._soft_reset(),
 }
 
 
@@ -4749,102 +4677,82 @@ def host_resolve(argv: list[str], cwd: str, env: dict[str, str]) -> list[str]:
         path = os.path.abspath(os.path.join(cwd, place, name))
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return [path, *argv[1:]]
-    raise HostStartError(f"there is no program {name!r} that can be run", outcome="init",
-                         rule="start.run", screen="")
+    raise HostStartError(f"there is no program {name!r} that can be run")
 
 
 class HostProcess:
     """A Tick's process with its pipes and its terminal, and nothing of the protocol.
 
-    All descriptors are of this process and not inherited by others; those that are read are
-    non-blocking. Raises HostStartError where the program cannot be started.
+    `stdin`, `stdout`, `terminal` and `errors` are its files: unbuffered, not inherited by others,
+    and None comes of reading or writing where that would have to wait. `exit` can be read once the
+    process has ended. Where there is none of these, it is None. Raises HostStartError where the
+    program cannot be started.
     """
 
     def __init__(self, argv: list[str], cwd: str, env: dict[str, str], *,
                  size: tuple[int, int], stderr_apart: bool = False) -> None:
         """`size` is columns and rows. With `stderr_apart` standard error is a terminal of its own,
-        whose text is in `errors`, so that a check can tell it from the view."""
-        self._descriptors: set[int] = set()
+        `errors`, so that a check can tell it from the view."""
+        self._files = contextlib.ExitStack()
         self.pid = 0
-        self.errors = self.exit = -1
+        self.errors = self.exit = None
         try:
             self.argv = host_resolve(argv, cwd, env)
             self._launch(cwd, env, size, stderr_apart)
         except OSError as error:
             self.close()
-            raise HostStartError(f"the program cannot be started: {error}", outcome="init",
-                                 rule="start.run", screen="") from error
+            raise HostStartError(f"the program cannot be started: {error}") from error
         except BaseException:
             self.close()
             raise
 
-    def _own(self, *descriptors: int) -> tuple[int, ...]:
-        self._descriptors.update(descriptors)
-        return descriptors
-
-    def _drop(self, *descriptors: int) -> None:
-        for descriptor in descriptors:
-            if descriptor in self._descriptors:
-                self._descriptors.remove(descriptor)
-                os.close(descriptor)
+    def _opened(self, *descriptors: int) -> list[io.FileIO]:
+        """Files of descriptors, which `close` closes."""
+        return [self._files.enter_context(open(descriptor, "r+b", buffering=0))
+                for descriptor in descriptors]
 
     def _launch(self, cwd: str, env: dict[str, str], size: tuple[int, int],
                 stderr_apart: bool) -> None:
         import subprocess
 
-        tick_in, self.stdin = self._own(*os.pipe())
-        self.stdout, tick_out = self._own(*os.pipe())
-        report, tick_report = self._own(*os.pipe())
         # The Tick's side of a terminal stays open here too: else the last it wrote could be lost.
-        self.terminal, slave = self._own(*os.openpty())
+        self.terminal, slave = self._opened(*os.openpty())
         tick_err = slave
         if stderr_apart:
-            self.errors, tick_err = self._own(*os.openpty())
+            self.errors, tick_err = self._opened(*os.openpty())
         self.resize(*size)
-        launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, str(slave), str(tick_report),
+        report, tick_report = self._opened(*os.pipe())
+        given = [slave.fileno(), tick_report.fileno()]
+        launcher = [sys.executable, "-I", "-S", "-c", HOST_LAUNCHER, *map(str, given),
                     env.get("LC_CTYPE", ""), *self.argv]
         with tam.Unbroken():  # what unwinds the host must not come between the fork and its pid
             self._child = subprocess.Popen(
-                launcher, stdin=tick_in, stdout=tick_out, stderr=tick_err, cwd=cwd, env=env,
-                start_new_session=True, pass_fds=(slave, tick_report))
+                launcher, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=tick_err, cwd=cwd, env=env, start_new_session=True, pass_fds=given)
             self.pid = self._child.pid
-        self._drop(tick_in, tick_out, tick_report)
-        failure = os.read(report, CHUNK).decode("utf-8", "replace")
-        self._drop(report)
-        self.exit = self._watch_exit()
+        self.stdin = self._files.enter_context(self._child.stdin)
+        self.stdout = self._files.enter_context(self._child.stdout)
+        tick_report.close()
+        failure = report.readall().decode("utf-8", "replace")
         if failure:
-            raise HostStartError(f"the program cannot be started: {failure}", outcome="init",
-                                 rule="start.run", screen="")
-        for descriptor in (self.stdin, self.stdout, self.terminal, self.errors):
-            if descriptor >= 0:
-                os.set_blocking(descriptor, False)
-
-    def _watch_exit(self) -> int:
-        """A descriptor that becomes readable when the process ends, or -1 where there is none."""
+            raise HostStartError(f"the program cannot be started: {failure}")
         try:
-            return self._own(os.pidfd_open(self.pid))[0]
+            self.exit, = self._opened(os.pidfd_open(self.pid))
         except (AttributeError, OSError):
-            return -1  # not Linux, or an old kernel, or forbidden: see HOST_POLL
+            self.exit = None  # not Linux, or an old kernel, or forbidden: see HOST_POLL
+        for file in filter(None, (self.stdin, self.stdout, self.terminal, self.errors)):
+            os.set_blocking(file.fileno(), False)
 
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal a size in cells; the kernel sends SIGWINCH to the Tick (T §4.1)."""
         import termios
 
-        for terminal in (self.terminal, self.errors):
-            if terminal in self._descriptors:
+        for terminal in filter(None, (self.terminal, self.errors)):
+            if not terminal.closed:
                 termios.tcsetwinsize(terminal, (rows, columns))
 
-    def close_stdin(self) -> None:
-        """End the Tick's input."""
-        self._drop(self.stdin)
-
-    @property
-    def stdin_open(self) -> bool:
-        """Whether the Tick can still be written to."""
-        return self.stdin in self._descriptors
-
     def exit_reason(self) -> str | None:
-        """How the process ended, in words, or None while it runs. It stays a zombie until `reap`,
+        """How the process ended, in words, or None while it runs. It stays a zombie until `close`,
         so that its id and its group's cannot become those of others."""
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             status = self._child.poll()
@@ -4902,257 +4810,285 @@ class HostProcess:
             return True
 
     def close(self) -> None:
-        """Kill what is left, reap the Tick and close every descriptor. May be called again."""
+        """Kill what is left, reap the Tick and close every file. May be called again."""
         if self.pid:
             self.kill_all()
             self._child.wait()
             self.pid = 0
-        self._drop(*tuple(self._descriptors))
+        self._files.close()
 
 
 # ---- host: runner --------------------------------------------------------------------------------
 
 
 class HostRunner:
-    """Moves bytes between a Tick's process, its screen and its session, in one thread.
+    """A Tick's process with its screen and its session, and the thread that moves bytes between.
 
-    `changed` guards the session, the screen and the buffers, and is notified when they change.
-    The thread ends the Tick when the session ends or `stop` is called, reaps it and closes
-    everything. Callbacks are called in the thread, without the lock.
+    The thread has `changed`, which guards all of them, whenever it does not wait; so whoever else
+    has it meets them between two turns, and is notified after each. The thread ends the Tick when
+    the session ends or `close` is called, reaps it and closes everything.
     """
 
-    def __init__(self, process: HostProcess, session: HostSession, screen: HostScreen,
-                 on_event: Callable[[str, object], None]) -> None:
-        """`on_event` gets "update" and a state, or an arrow and a line of the traffic."""
-        self.process, self.session, self.screen = process, session, screen
+    def __init__(self, argv: list[str], cwd: str | None, env: dict[str, str] | None,
+                 limits: HostLimits | None) -> None:
+        self.argv = list(argv)
+        self.cwd = os.path.abspath(cwd or os.getcwd())
+        self.env = host_environment(dict(os.environ if env is None else env))
+        self.limits = limits or HostLimits()
         self.changed = threading.Condition()
-        self.error_text = bytearray()
-        self.input_ended = self.closing = False
-        self._on_event = on_event
+        #: The protocol session: findings, counts and what else it keeps.
+        self.session = HostSession(self.limits)
+        #: To be set before the start: called in the thread for every update, and must not wait.
+        self.on_update: Callable[[dict], None] = lambda state: None
+        #: To be set before the start: called in the thread with "→" or "←" and each line.
+        self.on_traffic: Callable[[str, bytes], None] = lambda arrow, line: None
+        #: To be set before the start: give standard error a terminal of its own.
+        self.stderr_apart = False
+        #: The start of what the Tick wrote to that.
+        self.stderr_text = bytearray()
+        self._screen = HostScreen(self.limits.columns, self.limits.rows)
+        self._process: HostProcess | None = None
+        self._thread: threading.Thread | None = None
+
+    def launch(self) -> None:
+        """Start the process and the thread. Raises HostStartError, or RuntimeError where the
+        system has no more threads."""
+        self.session = HostSession(self.limits)
         self._to_tick, self._to_terminal = bytearray(), bytearray()
-        self._watched: dict[int, int] = {}
+        self._input_ended = self._closing = False
         self._output_ended_at: float | None = None
         self._bell = Bell()
-        self.thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
-
-    # -- for other threads --
-
-    def start(self) -> None:
-        """Start the thread. Raises RuntimeError where the system has no more."""
         try:
-            self.thread.start()
-        except RuntimeError:
+            self._process = HostProcess(self.argv, self.cwd, self.env,
+                                        size=(self._screen.columns, self._screen.rows),
+                                        stderr_apart=self.stderr_apart)
+            self.argv = self._process.argv
+            self._thread = threading.Thread(target=self._run, name="tick-host", daemon=True)
+            self._thread.start()
+        except BaseException:
+            self.close()
             self._release()
             raise
 
-    def wake(self) -> None:
-        """Have the thread look at what there is to do."""
+    def close(self) -> None:
+        """End the Tick (T §4.5) and wait until everything of it is gone. May be called again."""
+        self._closing = True
+        started = self._thread is not None and self._thread.ident is not None
+        if started and self._thread is not threading.current_thread():
+            self._bell.ring()
+            self._thread.join()
+
+    # -- for other threads --
+
+    @contextlib.contextmanager
+    def _between_turns(self) -> Iterator[HostProcess]:
+        """While it is entered the thread waits; afterwards it looks at what there is to do."""
+        if self._process is None:
+            raise HostError("the Tick was not started")
+        with self.changed:
+            yield self._process
         self._bell.ring()
 
-    def stop(self) -> None:
-        """End the Tick and wait for the thread, unless it is the caller."""
-        self.closing = True
-        self.wake()
-        if threading.current_thread() is not self.thread:
-            self.thread.join()
+    @property
+    def pid(self) -> int:
+        """The Tick's process id, 0 once it is reaped."""
+        return 0 if self._process is None else self._process.pid
 
-    def type(self, keys: bytes) -> None:
-        """Queue keys for the terminal. Raises HostError where the Tick has left too many unread."""
-        with self.changed:
-            if len(self._to_terminal) + len(keys) > HOST_KEPT:
+    @property
+    def ended(self) -> HostEnd | None:
+        """How the session ended, or None while it goes on."""
+        return self.session.ended
+
+    def wait_until(self, seen: Callable[[], bool], timeout: float | None = None) -> bool:
+        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
+        something arrives or ends. It may use this host's properties and `screen`."""
+        with self._between_turns():
+            return self.changed.wait_for(seen, timeout)
+
+    def send(self, method: str, params: dict | None = None,
+             timeout: float | None = None) -> HostRequest:
+        """Send a request as it is, without waiting: `wait_reply` waits, at most `timeout` seconds
+        once it is sent, by default those of T. It neither checks arguments nor asks for approval.
+        """
+        if timeout is None:
+            timeout = self.limits.call if method == "tick/call" else self.limits.start
+        with self._between_turns():
+            if threading.current_thread() is self._thread:
+                raise HostError("a callback of the host cannot send: it would wait for itself")
+            return self.session.request(method, params or {}, timeout, time.monotonic())
+
+    def request(self, method: str, params: dict | None = None,
+                timeout: float | None = None) -> HostRequest:
+        """Send a request as `send` does, and wait for its reply."""
+        return self.wait_reply(self.send(method, params, timeout))
+
+    def wait_reply(self, request: HostRequest) -> HostRequest:
+        """Wait until a sent request has its reply; the session sees to that."""
+        self.wait_until(lambda: request.reply is not None)
+        return request
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
+        with self._between_turns() as process:
+            self._screen.resize(columns, rows)
+            process.resize(columns, rows)
+
+    def type(self, keys: str) -> None:
+        """Type into the view, as a person at its terminal. Raises HostError where the Tick has
+        left too many keys unread."""
+        data = keys.encode("utf-8", "replace")
+        with self._between_turns():
+            if len(self._to_terminal) + len(data) > HOST_KEPT:
                 raise HostError("the Tick does not read its terminal")
-            self._to_terminal += keys
-        self.wake()
+            self._to_terminal += data
+
+    def screen(self) -> list[str]:
+        """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
+        with self.changed:
+            return self._screen.display
+
+    def screen_excerpt(self) -> str:
+        """The first 256 characters of the screen, without the blanks at the ends of its lines."""
+        text = "\n".join(line.rstrip() for line in self.screen())
+        return text.strip("\n")[:HOST_SCREEN_EXCERPT]
+
+    # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
+
+    def send_line(self, line: bytes) -> None:
+        """Write a line to the Tick that is no request."""
+        with self._between_turns():
+            self.session.write(line)
+
+    def end_input(self) -> None:
+        """Close the Tick's standard input once what is queued is written."""
+        with self._between_turns():
+            self._input_ended = True
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the Tick's process group, and nothing after it."""
+        with self._between_turns() as process:
+            process.signal(signal.SIGTERM)
 
     # -- the thread --
 
     def _run(self) -> None:
-        try:
-            import selectors
-
-            with selectors.DefaultSelector() as self._selector:
-                self._serve()
+        with self.changed:
+            try:
+                while self.session.ended is None and not self._closing:
+                    self._turn()
+                    self._look_for_end()
                 self._end_tick()
-        except BaseException as error:  # whatever it was, those who wait must learn of it
-            with self.changed:
-                reason = f"the host failed: {type(error).__name__}: {error}"
-                self._settle(self.session.end("fault", reason))
-        finally:
-            self._release()
-
-    def _serve(self) -> None:
-        """Move bytes until the session ends or the host is closed."""
-        for descriptor, callback in (
-                (self._bell.fd, self._bell.hush), (self.process.stdout, self._on_output),
-                (self.process.terminal, self._on_terminal), (self.process.errors, self._on_errors),
-                (self.process.exit, lambda: None)):
-            self._watch(descriptor, HOST_READ, callback)
-        while self.session.ended is None and not self.closing:
-            self._turn()
-            self._look_for_end()
+            except BaseException as error:  # whatever it was, those who wait must learn of it
+                self.session.end("fault", f"the host failed: {type(error).__name__}: {error}")
+            finally:
+                self._release()
 
     def _end_tick(self) -> None:
         """SIGTERM, and a while to end in (T §4.5); what is left is killed when it is reaped."""
-        self._take(self.session.end("closed", "the host ended the Tick"))
-        self.process.signal(signal.SIGTERM)
-        until = time.monotonic() + self.session.limits.grace
-        while self.process.exit_reason() is None and time.monotonic() < until:
+        self.session.end("closed", "the host ended the Tick")
+        self._process.signal(signal.SIGTERM)
+        until = time.monotonic() + self.limits.grace
+        while self._process.exit_reason() is None and time.monotonic() < until:
             self._turn(until)
-        self._on_terminal()
-        self._on_errors()
+        self._draw()
 
     def _release(self) -> None:
         with self.changed:
-            self.process.close()
+            if self._process is not None:
+                self._process.close()
             self._bell.close()
             self.changed.notify_all()
 
     def _turn(self, until: float | None = None) -> None:
-        """Wait for something to do, at most until a time, and do it."""
-        self._flush()
-        now = time.monotonic()
-        with self.changed:
-            ends = [until, self.session.next_deadline()]
-        if self.process.exit < 0 or self._output_ended_at is not None:
-            ends.append(now + HOST_POLL)
-        end = min((one for one in ends if one is not None), default=None)
-        for key, _ in self._selector.select(None if end is None else max(0.0, end - now)):
-            key.data()
-        with self.changed:
-            events = self.session.expire(time.monotonic())
-        self._take(events)
+        """Send, wait for something to do, at most until a time, and do it."""
+        self._send()
+        self._wait([until, self.session.next_deadline()])
+        self._bell.hush()
+        self._receive()
+        self.session.expire(time.monotonic())
 
-    def _take(self, events: list[HostEvent]) -> None:
-        """Tell the client what happened, and then the threads that wait for replies."""
+    def _wait(self, times: list[float | None]) -> None:
+        """Wait until something can be read or written, or the first of the times has come."""
+        process, now = self._process, time.monotonic()
+        output = process.stdout if self._output_ended_at is None else None
+        readers = [self._bell.fd, process.terminal]
+        readers += filter(None, (process.errors, process.exit, output))
+        if process.exit is None or output is None:
+            times.append(now + HOST_POLL)
+        writers = [file for file, queued in ((process.stdin, self._to_tick),
+                                             (process.terminal, self._to_terminal)) if queued]
+        end = min((one for one in times if one is not None), default=None)
+        self.changed.notify_all()
+        self.changed.release()
         try:
-            for event in events:
-                if event.kind == "update":
-                    self._on_event("update", event.value)
-                elif event.kind == "line":
-                    self._on_event("←", event.value)
+            select.select(readers, writers, (), None if end is None else max(0.0, end - now))
         finally:
-            self._settle(events)
+            self.changed.acquire()
 
-    def _settle(self, events: list[HostEvent]) -> None:
-        with self.changed:
-            for event in events:
-                if event.kind == "reply":
-                    event.value.settled = True
-            self.changed.notify_all()
-
-    def _watch(self, descriptor: int, wanted: int, callback: Callable[[], None]) -> None:
-        """Have the selector watch a descriptor for HOST_READ, HOST_WRITE, both or, with 0, none.
-
-        A descriptor below 0 is one that there is not.
-        """
-        if descriptor < 0 or self._watched.get(descriptor, 0) == wanted:
-            return
-        if wanted == 0:
-            self._selector.unregister(descriptor)
-        elif self._watched.get(descriptor, 0) == 0:
-            self._selector.register(descriptor, wanted, callback)
-        else:
-            self._selector.modify(descriptor, wanted, callback)
-        self._watched[descriptor] = wanted
-
-    def _read(self, descriptor: int) -> bytes | None:
-        """What is there to be read: b"" at the end, None where there is nothing now."""
-        try:
-            return os.read(descriptor, CHUNK)
-        except BlockingIOError:
-            return None
-        except OSError:
-            return b""  # EIO is how a terminal says that its other side is gone
-
-    def _on_output(self) -> int:
-        """Feed the session; returns how many bytes there were."""
-        data = self._read(self.process.stdout) if self._output_ended_at is None else None
+    def _receive(self) -> int:
+        """Feed the session and tell the client what happened; return how many bytes there were."""
+        data = self._process.stdout.read(CHUNK) if self._output_ended_at is None else None
         if data == b"":
-            self._watch(self.process.stdout, 0, self._on_output)
             self._output_ended_at = time.monotonic()
-        if not data:
-            return 0
-        if self._watched.get(self.process.terminal):
-            self._on_terminal()  # what was drawn before a message is on the screen with it
-        with self.changed:
-            events = self.session.receive(data, time.monotonic())
-        self._take(events)
-        return len(data)
+        self._draw()  # what was drawn before a message is on the screen with it
+        for kind, value in self.session.receive(data or b"", time.monotonic()):
+            if kind == "update":
+                self.on_update(value)
+            else:
+                self.on_traffic(kind, value)
+        return len(data or b"")
 
-    def _on_terminal(self) -> None:
-        """Show what the Tick drew, and do what the keys and the terminal's answers need."""
-        with self.changed:
-            try:
-                if self._to_terminal:
-                    del self._to_terminal[:os.write(self.process.terminal, self._to_terminal)]
-            except OSError:
-                pass  # its queue is full, or it is gone, which reading will tell
-        data = self._read(self.process.terminal)
-        if data == b"":
-            self._watch(self.process.terminal, 0, self._on_terminal)
-        self._show(data or b"")
+    def _draw(self) -> None:
+        """Show what the Tick drew and, in the view as well, what it wrote to standard error
+        (T §3.1); type what the keys and the terminal's answers need."""
+        for file in filter(None, (self._process.terminal, self._process.errors)):
+            data = b""
+            with contextlib.suppress(OSError):  # EIO is how a terminal says that nobody has it
+                data = file.read(CHUNK) or b""
+            self._screen.feed(data)
+            if file is self._process.errors:
+                self.stderr_text += data[:max(0, HOST_KEPT - len(self.stderr_text))]
+        if len(self._to_terminal) < HOST_KEPT:
+            self._to_terminal += self._screen.replies
+        self._screen.replies.clear()
+        with contextlib.suppress(OSError):
+            del self._to_terminal[:self._process.terminal.write(self._to_terminal) or 0]
 
-    def _on_errors(self) -> None:
-        """Standard error shows in the view as well (T §3.1); its start is kept for a check."""
-        data = self._read(self.process.errors) if self.process.errors >= 0 else None
-        if data == b"":
-            self._watch(self.process.errors, 0, self._on_errors)
-        self.error_text += (data or b"")[:max(0, HOST_KEPT - len(self.error_text))]
-        self._show(data or b"")
-
-    def _show(self, data: bytes) -> None:
-        with self.changed:
-            self.screen.feed(data)
-            self._to_terminal += self.screen.replies
-            self.screen.replies.clear()
-            self.changed.notify_all()
-
-    def _flush(self) -> None:
-        """Write what the Tick's pipe and terminal take, and watch for room for the rest."""
-        with self.changed:
-            lines = self.session.take_output()
-        for line in lines:
-            self._on_event("→", line.rstrip(b"\n"))
+    def _send(self) -> None:
+        """Write what the Tick's pipe takes of what the session has for it."""
+        for line in self.session.take_output():
+            self.on_traffic("→", line.rstrip(b"\n"))
             self._to_tick += line
-        if self.process.stdin_open:
-            self._write_input()
-        if self._watched.get(self.process.terminal):
-            wanted = HOST_READ | HOST_WRITE if self._to_terminal else HOST_READ
-            self._watch(self.process.terminal, wanted, self._on_terminal)
-
-    def _write_input(self) -> None:
+        stdin = self._process.stdin
+        if stdin.closed:
+            self._to_tick.clear()
+            return
         try:
-            if self._to_tick:
-                del self._to_tick[:os.write(self.process.stdin, self._to_tick)]
-        except BlockingIOError:
-            pass  # its pipe is full: wait for room
+            del self._to_tick[:stdin.write(self._to_tick) or 0]
         except BrokenPipeError:
             self._to_tick.clear()  # it reads no more; what follows from that, time will tell
-            self.input_ended = True
-        self._watch(self.process.stdin, HOST_WRITE if self._to_tick else 0, lambda: None)
-        if self.input_ended and not self._to_tick:
-            self.process.close_stdin()
+            self._input_ended = True
+        if self._input_ended and not self._to_tick:
+            stdin.close()
 
     def _look_for_end(self) -> None:
         """See whether the Tick has exited, or has closed its output and goes on (T §4.5)."""
-        reason = self.process.exit_reason()
+        reason = self._process.exit_reason()
         if reason is None:
             closed = self._output_ended_at
-            if closed is None or time.monotonic() < closed + self.session.limits.grace:
+            if closed is None or time.monotonic() < closed + self.limits.grace:
                 return
             reason = "it closed its standard output"
         taken = 0
-        while taken < HOST_PIPE_MOST and (size := self._on_output()):
+        while taken < HOST_PIPE_MOST and (size := self._receive()):
             taken += size
-        with self.changed:
-            events = self.session.end_of_output(f"the Tick ended by itself: {reason}")
-        self._take(events)
+        self.session.end_of_output(f"the Tick ended by itself: {reason}")
 
 
 # ---- host: TickHost ------------------------------------------------------------------------------
 
 
-class TickHost:
+class TickHost(HostRunner):
     """A running Tick (T §4): a process on a terminal of its own, driven by the protocol.
 
     Use it in a `with` statement, or call `start` and `close`. Its methods may be called from any
@@ -5170,20 +5106,10 @@ class TickHost:
         that mutates; `tool` is its catalogue entry. Without it such calls are refused.
         `on_update(state)` is called in the host's thread for every update, and must not wait.
         """
-        self.argv = list(argv)
-        self.cwd = os.path.abspath(cwd or os.getcwd())
-        self.env = host_environment(dict(os.environ if env is None else env))
-        self.limits = limits or HostLimits()
-        #: To be set before `start`: called in the host's thread with "→" or "←" and each line.
-        self.on_traffic: Callable[[str, bytes], None] | None = None
-        #: To be set before `start`: give standard error a terminal of its own, see `stderr_text`.
-        self.stderr_apart = False
-        self._approve, self._on_update = approve, on_update
-        self._screen = HostScreen(int(self.limits.columns), int(self.limits.rows))
-        self._session = HostSession(self.limits)
-        self._runner: HostRunner | None = None
-
-    # -- start and end --
+        super().__init__(argv, cwd, env, limits)
+        self._approve = approve
+        if on_update is not None:
+            self.on_update = on_update
 
     def __enter__(self) -> TickHost:
         self.start()
@@ -5198,13 +5124,8 @@ class TickHost:
         Raises HostStartError, with the process ended, where any of it fails.
         """
         begun = time.monotonic()
-        self._session = HostSession(self.limits, traces=self.on_traffic is not None)
-        process = HostProcess(self.argv, self.cwd, self.env, stderr_apart=self.stderr_apart,
-                              size=(self._screen.columns, self._screen.rows))
-        self.argv = process.argv
+        self.launch()
         try:
-            self._runner = HostRunner(process, self._session, self._screen, self._happened)
-            self._runner.start()
             for method in ("tick/describe", "tick/read"):
                 left = begun + self.limits.start - time.monotonic()
                 reply = self.request(method, {}, max(0.0, left)).reply
@@ -5212,240 +5133,96 @@ class TickHost:
                     self._start_failed(method, reply)
         except BaseException:
             self.close()
-            process.close()
             raise
 
     def _start_failed(self, method: str, reply: HostReply) -> None:
         """End the process and raise the reason, with what is on the screen by then (T §4.2)."""
         self.close()
-        reason, rule = reply.message, method.replace("tick/", "start.")
+        reason = reply.message
         if reply.kind == "timeout":
             reason = f"no answer to {method} within {self.limits.start:g} s of the start"
-        elif reply.kind == "bad":
-            rule = reply.value
         elif reply.kind == "error":
-            reason = f"{method} was answered with error {reply.code}: {reply.message}"
-        kind = self._session.ended.kind
-        fatal = [found.rule for found in self._session.findings.values() if found.fatal]
+            reason = f"{method} was answered with {reply.message}"
+        kind = self.session.ended.kind
+        fatal = [found.rule for found in self.session.findings.values() if found.fatal]
+        rule = reply.details.get("rule", method.replace("tick/", "start."))
         raise HostStartError(f"the Tick was not initialised: {reason}",
                              outcome="init" if kind == "closed" else kind,
                              rule=fatal[0] if fatal else rule, screen=self.screen_excerpt())
 
-    def close(self) -> None:
-        """End the Tick (T §4.5) and wait until everything of it is gone. May be called again."""
-        if self._runner is not None and self._runner.thread.ident is not None:
-            self._runner.stop()
-
-    def _happened(self, kind: str, value: object) -> None:
-        """What the runner's thread reports."""
-        if kind == "update":
-            if self._on_update is not None:
-                self._on_update(value)
-        elif self.on_traffic is not None:
-            self.on_traffic(kind, value)
-
-    def _running(self) -> HostRunner:
-        if self._runner is None:
-            raise HostError("the Tick was not started")
-        return self._runner
-
-    # -- what is known --
-
-    @property
-    def session(self) -> HostSession:
-        """The protocol session: findings, counts and what else it keeps."""
-        return self._session
-
     @property
     def descriptor(self) -> dict | None:
         """The catalogue as last described and accepted, or None before that."""
-        return self._session.descriptor
-
-    @property
-    def state(self) -> dict | None:
-        """The newest state: seq, data, at; or None."""
-        return self._session.state
-
-    @property
-    def ended(self) -> HostEnd | None:
-        """How the session ended, or None while it goes on."""
-        return self._session.ended
-
-    @property
-    def pid(self) -> int:
-        """The Tick's process id, 0 once it is reaped."""
-        return self._runner.process.pid if self._runner is not None else 0
-
-    @property
-    def stderr_text(self) -> bytes:
-        """The start of what the Tick wrote to standard error, where `stderr_apart` was set."""
-        return bytes(self._runner.error_text) if self._runner is not None else b""
-
-    # -- what a client asks --
+        return self.session.descriptor
 
     def describe(self) -> dict:
         """Ask for the catalogue anew (T §5). Raises HostError."""
-        return self._value("tick/describe", self.request("tick/describe", {}, self.limits.start))
+        return self._value("tick/describe", self.request("tick/describe"))
 
     def read(self) -> dict:
         """Read the state: seq, data and, where the Tick gives it, at (T §6). Raises HostError."""
-        result = self._value("tick/read", self.request("tick/read", {}, self.limits.start))
+        result = self._value("tick/read", self.request("tick/read"))
         return {name: result[name] for name in ("seq", "data", "at") if name in result}
 
     def call(self, tool: str, args: dict | None = None, revision: str | None = None) -> object:
         """Call a tool once and return its result (T §7).
 
         `revision` is that of the catalogue the call was prepared against, by default the present
-        one. Raises HostNotSent where the tool is unknown, the arguments do not fit, the revision
-        is no longer the catalogue's or `approve` says no; else HostError, whose `executed` tells
+        one. Raises HostError: of kind "unsent" where the tool is unknown, the arguments do not
+        fit, the revision is no longer the catalogue's or `approve` says no. Its `executed` tells
         whether the call may have had an effect. Nothing is ever sent twice.
         """
         args = {} if args is None else args
-        described = self._session.descriptor
-        if described is None:
-            raise HostNotSent("the Tick was not described")
-        prepared = described["revision"] if revision is None else revision
+        if self.descriptor is None:
+            raise HostError("the Tick was not described")
+        prepared = self.descriptor["revision"] if revision is None else revision
         self._same_catalogue(prepared)
-        entry = self._entry(described, tool, args)
-        if entry["mutates"]:
-            if self._approve is None or not self._approve(entry, args, prepared):
-                raise HostNotSent(f"the call of {tool} was not approved")
-            self._same_catalogue(prepared)
-        params = {"tool": tool, "args": args, "revision": prepared}
-        return self._value(tool, self.request("tick/call", params, self.limits.call))
-
-    def _entry(self, described: dict, tool: str, args: dict) -> dict:
-        """The catalogue's entry of a tool whose schema the arguments fit."""
-        entry = next((one for one in host_tools(described) if one["name"] == tool), None)
-        if entry is None:
-            raise HostNotSent(f"the catalogue has no tool {tool!r}")
+        entry = host_tool(self.descriptor, tool)
         unfit = host_unfit(entry, args)
         if unfit:
-            raise HostNotSent(f"the arguments do not fit {tool}: {unfit}")
-        return entry
+            raise HostError(f"{tool} was not called: {unfit}")
+        if entry["mutates"]:
+            if self._approve is None or not self._approve(entry, args, prepared):
+                raise HostError(f"the call of {tool} was not approved")
+            self._same_catalogue(prepared)
+        params = {"tool": tool, "args": args, "revision": prepared}
+        return self._value(tool, self.request("tick/call", params))
 
     def _same_catalogue(self, revision: str) -> None:
         """An approval does not outlive the catalogue it was given for (T §5.5, §10)."""
-        present = self._session.descriptor["revision"]
+        present = self.descriptor["revision"]
         if revision != present:
-            raise HostNotSent(f"the catalogue has changed from revision {revision!r} to "
-                              f"{present!r}: describe, and prepare the call again",
-                              code=CATALOGUE_CHANGED)
-
-    def request(self, method: str, params: dict, timeout: float) -> HostRequest:
-        """Send a request as it is and wait for its reply, at most `timeout` seconds once sent.
-
-        It neither checks arguments nor asks for approval: for clients that check Ticks.
-        """
-        return self.wait_reply(self.send(method, params, timeout))
-
-    def send(self, method: str, params: dict, timeout: float) -> HostRequest:
-        """Send a request without waiting; `wait_reply` waits."""
-        runner = self._running()
-        if threading.current_thread() is runner.thread:
-            raise HostError("a callback of the host cannot send: it would wait for itself")
-        with runner.changed:
-            request = self._session.request(method, params, timeout, time.monotonic())
-        runner.wake()
-        return request
-
-    def wait_reply(self, request: HostRequest) -> HostRequest:
-        """Wait until a sent request has its reply; the runner's thread sees to that."""
-        changed = self._running().changed
-        with changed:
-            changed.wait_for(lambda: request.settled)
-        return request
+            raise HostError(f"the catalogue has changed from revision {revision!r} to "
+                            f"{present!r}: describe, and prepare the call again",
+                            code=CATALOGUE_CHANGED)
 
     def _value(self, what: str, request: HostRequest) -> object:
         """A request's result, or the exception that its reply means."""
-        reply = request.reply
-        if reply.kind == "result":
-            return reply.value
-        if reply.kind == "error":
-            raise HostRefused(f"{what}: error {reply.code}: {reply.message}", code=reply.code,
-                              data=reply.data)
-        if reply.kind == "bad":
-            raise HostBadAnswer(f"{what}: {reply.message}", rule=reply.value)
-        if reply.kind == "timeout":
-            raise HostTimeout(f"{what}: {reply.message}")
-        raise HostEnded(f"{what}: the session has ended: {reply.message}",
-                        outcome=self._session.ended.kind, sent=reply.kind == "ended")
+        kind, message, value, details = request.reply
+        if kind == "result":
+            return value
+        raise HostError(f"{what}: {message}", kind, **details)
 
     def wait_update(self, after_seq: int, timeout: float) -> dict | None:
         """Wait at most `timeout` seconds for an update with a seq above `after_seq`.
 
         Returns the newest, with `merged` for how many others it stands (T §8.3), or None. Raises
-        HostEnded where the session has ended and none will come.
+        HostError where the session has ended and none will come.
         """
-        session, changed = self._session, self._running().changed
+        session = self.session
 
         def arrived() -> bool:
             return session.update is not None and session.update["seq"] > after_seq
 
-        with changed:
-            changed.wait_for(lambda: arrived() or session.ended is not None, timeout)
+        with self._between_turns():
+            self.changed.wait_for(lambda: arrived() or session.ended is not None, timeout)
             if arrived():
                 newer = sum(1 for seq in session.update_seqs if seq > after_seq)
                 return session.update | {"merged": newer - 1}
             if session.ended is not None:
-                raise HostEnded(f"no update will come: {session.ended.reason}",
+                raise HostError(f"no update will come: {session.ended.reason}", "ended",
                                 outcome=session.ended.kind)
         return None
-
-    # -- the terminal --
-
-    def resize(self, columns: int, rows: int) -> None:
-        """Resize the view, in cells; the Tick gets SIGWINCH and no message (T §4.1)."""
-        runner = self._running()
-        with runner.changed:
-            self._screen.resize(columns, rows)
-            runner.process.resize(columns, rows)
-
-    def type(self, keys: str) -> None:
-        """Type into the view, as a person at its terminal. Raises HostError if nothing reads."""
-        self._running().type(keys.encode("utf-8", "replace"))
-
-    def screen(self) -> list[str]:
-        """What the view shows: one string per row. It is the Tick's text: see tam.printable."""
-        if self._runner is None:
-            return self._screen.display
-        with self._runner.changed:
-            return self._screen.display
-
-    def screen_excerpt(self) -> str:
-        """The first 256 characters of the screen, without the blanks at the ends of its lines."""
-        text = "\n".join(line.rstrip() for line in self.screen())
-        return text.strip("\n")[:HOST_SCREEN_EXCERPT]
-
-    def wait_until(self, seen: Callable[[], bool], timeout: float) -> bool:
-        """Wait at most `timeout` seconds until a condition holds; it is looked at anew whenever
-        something arrives or ends. It may use this host's properties and `screen`."""
-        changed = self._running().changed
-        with changed:
-            return changed.wait_for(seen, timeout)
-
-    # -- for checks: lines that a host does not send, and what T §4.5 lets happen to a Tick --
-
-    def send_line(self, line: bytes) -> None:
-        """Write a line to the Tick that is no request."""
-        runner = self._running()
-        with runner.changed:
-            self._session.write(line)
-        runner.wake()
-
-    def end_input(self) -> None:
-        """Close the Tick's standard input once what is queued is written."""
-        runner = self._running()
-        with runner.changed:
-            runner.input_ended = True
-        runner.wake()
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the Tick's process group, and nothing after it."""
-        runner = self._running()
-        with runner.changed:
-            if runner.process.pid:
-                runner.process.signal(signal.SIGTERM)
 
 
 # ---- host: probes --------------------------------------------------------------------------------
@@ -5470,12 +5247,30 @@ HOST_PURITY_TRIED = 10
 HOST_MISFITS_TRIED = 12
 #: A name that no Tick gives to a tool, a method or an argument.
 HOST_NO_SUCH = "no-such-name-2f9d"
-#: What each line, answer, read or update shows about the rules that the session watches over.
-HOST_LINE_RULES = ("wire.json", "wire.jsonrpc", "wire.kind", "wire.newline", "wire.line-size",
-                   "wire.unicode", "answer.null-id", "message.request", "message.notification")
-HOST_ANSWER_RULES = ("answer.once", "answer.id", "answer.shape", "answer.error", "answer.size")
-HOST_READ_RULES = ("read.object", "read.seq", "read.data", "read.at", "read.size", "read.floor")
-HOST_UPDATE_RULES = ("update.object", "update.seq", "update.data", "update.at", "update.size")
+#: Verdicts on a rule: not judged, kept, broken. Of several, the last in this order stands.
+HOST_VERDICTS = (None, True, False)
+
+
+def host_last_words(screen: str) -> str:
+    """What is on the screen of a Tick that has ended, as the end of a sentence."""
+    return f"; screen: {tam.printable(screen)}" if screen else ""
+
+
+def host_misfits(tool: dict, args: dict) -> list[dict]:
+    """Arguments that do not fit a tool's schema, each in another way; `args` may fit it."""
+    properties = tool["input_schema"].get("properties")
+    names = list(properties) if isinstance(properties, dict) else []
+    tried = [{**args, HOST_NO_SUCH: True}, {}]
+    tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
+    tried += [{key: value for key, value in args.items() if key != name} for name in names]
+    misfits: list[dict] = []
+    for wrong in tried:
+        why = host_unfit(tool, wrong)
+        if why.startswith(HOST_UNCHECKABLE):
+            return []  # too costly to check: whether anything fits is not known
+        if why and wrong not in misfits:
+            misfits.append(wrong)
+    return misfits[:HOST_MISFITS_TRIED]
 
 
 class HostCheck:
@@ -5492,54 +5287,46 @@ class HostCheck:
         self.argv, self.calls = argv, calls
         self.limits = HostLimits(start=min(timeout or HostLimits.start, HostLimits.start),
                                  call=timeout or HostLimits.call)
-        self.timeout = self.limits.start
         self.verdicts: dict[str, tuple[bool | None, str]] = {}
         self.findings: dict[str, HostFinding] = {}
         self.counts: collections.Counter[str] = collections.Counter()
         self.outcome = "ok"
         self.descriptor: dict | None = None
         self.host: TickHost | None = None
+        #: The rule that is being tried: broken, if the Tick ends meanwhile.
         self.subject = ""
 
-    def saw(self, rule: str, detail: str) -> None:
-        """A rule was kept; one that was broken before stays broken."""
-        if self.verdicts.get(rule, (None,))[0] is not False:
-            self.verdicts[rule] = (True, detail)
+    def judge(self, rule: str, kept: bool | None, detail: str, otherwise: str = "") -> None:
+        """Note whether a rule was kept, and what was seen: `otherwise` where it is broken."""
+        verdict = kept, otherwise if otherwise and kept is False else detail
+        before = self.verdicts.setdefault(rule, verdict)
+        if HOST_VERDICTS.index(kept) > HOST_VERDICTS.index(before[0]):
+            self.verdicts[rule] = verdict
 
-    def broke(self, rule: str, detail: str) -> None:
-        """A rule was broken; the first time counts."""
-        if self.verdicts.get(rule, (None,))[0] is not False:
-            self.verdicts[rule] = (False, detail)
+    def broken(self, rule: str) -> bool:
+        """Whether a probe has seen a rule broken."""
+        return self.verdicts.get(rule, (None,))[0] is False
 
-    def judge(self, rule: str, kept: bool, detail: str) -> None:
-        """A rule was kept or broken."""
-        (self.saw if kept else self.broke)(rule, detail)
-
-    def left(self, rule: str, detail: str) -> None:
-        """A rule could not be judged, for a reason."""
-        self.verdicts.setdefault(rule, (None, detail))
-
-    def run(self, probe: Callable[[HostCheck], None]) -> None:
-        """Run a probe.
+    def run(self, probe: Callable[[HostProbes], None]) -> None:
+        """Run a probe, and note if the session ends under it: that is a result of the check.
 
         A probe that may be why a Tick ends says so by setting `subject` to the rule it tries.
         """
         self.subject = "run.stays"
         try:
             probe(self)
-        except HostEnded:
-            pass  # noted below: how the session ended is a result of the check
-        if self.host is not None and self.host.ended is not None and self.outcome == "ok":
-            self._ended(self.host.ended)
-
-    def _ended(self, end: HostEnd) -> None:
-        """The session ended under a probe: by a violation, or because the Tick left."""
+        except HostError:
+            if self.host is None or self.host.ended is None:
+                raise
+        end = None if self.host is None else self.host.ended
+        if end is None or self.outcome != "ok":
+            return
         if end.kind == "fault":
             raise HostError(end.reason)
-        self.outcome = "exit" if end.kind == "exit" else "violation"
+        self.outcome = end.kind
         if end.kind == "exit":
-            screen = tam.printable(self.host.screen_excerpt())
-            self.broke(self.subject, f"{end.reason}{'; screen: ' if screen else ''}{screen}")
+            screen = self.host.screen_excerpt()
+            self.judge(self.subject, False, end.reason + host_last_words(screen))
 
     def start(self) -> TickHost:
         """Start the Tick, in place of one that was started before. Raises HostStartError."""
@@ -5555,62 +5342,64 @@ class HostCheck:
             return
         self.host.close()
         session = self.host.session
-        for rule, finding in session.findings.items():
-            self.findings.setdefault(rule, finding)
+        self.findings = session.findings | self.findings
         self.counts.update(session.counts)
         noise = self.host.stderr_text
         if noise and b"\x1b" not in noise and self.outcome == "ok":  # a crash says why, else
-            self.broke("stderr.quiet", f"{len(noise):,} bytes: {head(noise)!r}")
+            self.judge("stderr.quiet", False, f"{len(noise):,} bytes: {head(noise)!r}")
         self.host = None
 
     # -- requests that need no approval, or have it --
 
-    def ask(self, method: str, params: dict | None = None) -> HostRequest:
-        """Send a request and wait for its reply. Raises HostEnded where the session ended."""
-        return self.answer(self.host.send(method, params or {}, self.timeout))
+    def send_call(self, tool: str, args: dict, stale: str = "") -> HostRequest:
+        """Send a call unchecked: only of query tools, of tools the user named, or of none."""
+        revision = self.host.descriptor["revision"] + stale
+        return self.host.send("tick/call", {"tool": tool, "args": args, "revision": revision})
 
     def answer(self, request: HostRequest) -> HostRequest:
-        """Wait for the reply of a sent request. Raises HostEnded where the session ended."""
+        """Wait for the reply of a sent request. Raises HostError where the session ended."""
         reply = self.host.wait_reply(request).reply
         if reply.kind in ("ended", "unsent"):
-            raise HostEnded(reply.message)
+            raise HostError(reply.message, reply.kind)
         return request
 
-    def send_call(self, tool: str, args: dict, revision: str | None = None) -> HostRequest:
-        """Send a call unchecked: only of query tools, of tools the user named, or of none."""
-        if revision is None:
-            revision = self.host.descriptor["revision"]
-        params = {"tool": tool, "args": args, "revision": revision}
-        return self.host.send("tick/call", params, self.limits.call)
+    def ask(self, method: str) -> HostRequest:
+        """Send a request and wait for its reply. Raises HostError where the session ended."""
+        return self.answer(self.host.send(method))
 
-    def refused(self, rule: str, request: HostRequest, code: int) -> bool:
-        """Judge a request that must be answered with an error code; True where it was."""
+    def kept(self, rule: str, request: HostRequest) -> bool:
+        """Judge the reply to a request by a rule about exchanges; True where it was kept."""
+        self.subject = rule
         reply = self.answer(request).reply
-        good = reply.kind == "error" and reply.code == code
-        if good:
-            self.saw(rule, f"answered {code}: {reply.message}")
-        elif self.outdated(request):
-            self.left(rule, "the catalogue changed meanwhile")
-        elif reply.kind != "bad":
-            self.broke(rule, f"{host_reply_shown(reply)}, not error {code}")
-        return good
+        wrong = next(one for one in HOST_RULES if one.id == rule).wrong(reply)
+        seen = {"result": f"answered with the result {shown(reply.value)}",
+                "error": "answered " + reply.message.removeprefix("error ")}
+        detail = seen.get(reply.kind, reply.message)
+        unchecked = self.host.session.unchecked.get(request.params.get("tool"), ())
+        if unchecked:
+            detail += f"; its args were unchecked by {', '.join(unchecked)}"
+        if wrong and self.outdated(request):
+            self.judge(rule, None, "the catalogue changed meanwhile")
+        elif reply.kind != "bad":  # then another rule is broken
+            self.judge(rule, not wrong, detail)
+        return not wrong
 
     def outdated(self, request: HostRequest) -> bool:
         """Whether a call was refused for its revision, and rightly: there is another by now."""
-        reply = request.reply
-        if (request.method, reply.kind, reply.code) != ("tick/call", "error", CATALOGUE_CHANGED):
+        if request.reply.details.get("code") != CATALOGUE_CHANGED:
             return False
-        sent = tam.parse_json(request.frame)["params"]["revision"]
         self.ask("tick/describe")
-        return self.host.descriptor["revision"] != sent
-
-    def tools(self, mutates: bool) -> list[dict]:
-        """The tools of the catalogue that mutate, or those that do not."""
-        return [tool for tool in host_tools(self.descriptor) if tool["mutates"] is mutates]
+        revision = self.host.descriptor["revision"]
+        return request.params.get("revision", revision) != revision
 
     def queries(self) -> list[dict]:
         """The query tools that need no argument: they may be called freely."""
-        return [tool for tool in self.tools(False) if not host_unfit(tool, {})]
+        return [tool for tool in host_tools(self.descriptor)
+                if not tool["mutates"] and not host_unfit(tool, {})]
+
+    def unsent(self, tool: str, args: dict) -> str:
+        """Why a call that the user named is not sent; "" where it is."""
+        return host_unfit(host_tool(self.descriptor, tool), args)
 
     # -- whether something changed --
 
@@ -5618,15 +5407,20 @@ class HostCheck:
         """What there is to compare: how many updates came, and the state's data."""
         reply = self.ask("tick/read").reply
         data = reply.value.get("data") if reply.kind == "result" else None
-        return self.host.session.counts["updates"], tam.encode_json(data)
+        return self.host.session.counts["update"], tam.encode_json(data)
+
+    def updated(self, count: int, seconds: float) -> bool:
+        """Whether, at most so many seconds later, more than `count` updates have come."""
+        session = self.host.session
+        self.host.wait_until(
+            lambda: session.counts["update"] > count or session.ended is not None, seconds)
+        return session.counts["update"] > count
 
     def moved(self, action: Callable[[], object], settle: float = HOST_SETTLE) -> bool:
         """Whether the state changed or an update came while an action ran or `settle` s after."""
         before = self.look()
-        last = self.host.session.update["seq"] if self.host.session.update else -1
         action()
-        self.host.wait_update(last, settle)
-        return self.look() != before
+        return self.updated(before[0], settle) or self.look() != before
 
     def provoked(self, action: Callable[[], object]) -> bool:
         """Whether an action changes the state: each of three times, and never without it.
@@ -5639,525 +5433,253 @@ class HostCheck:
         return all(self.moved(action) and not self.moved(lambda: None, quiet)
                    for quiet in HOST_QUIET)
 
-
-def host_reply_shown(reply: HostReply) -> str:
-    """How a request came out, in a few words."""
-    if reply.kind == "result":
-        return f"answered with the result {shown(reply.value)}"
-    if reply.kind == "error":
-        return f"answered with error {reply.code} ({reply.message[:80]})"
-    return reply.message
+    def judge_pure(self, rule: str, action: Callable[[], object], otherwise: str) -> None:
+        """Judge by a rule that an action does not change the state."""
+        self.judge(rule, not self.provoked(action), "no change was seen", otherwise)
 
 
-def host_misfits(tool: dict, args: dict) -> list[dict]:
-    """Arguments that do not fit a tool's schema, each in another way; `args` may fit it."""
-    properties = tool["input_schema"].get("properties")
-    names = list(properties) if isinstance(properties, dict) else []
-    tried = [{**args, HOST_NO_SUCH: True}, {}]
-    tried += [{**args, name: value} for value in ("1", None, [], 0.5, "") for name in names]
-    tried += [{key: value for key, value in args.items() if key != name} for name in names]
-    misfits = []
-    for wrong in tried:
+class HostProbes(HostCheck):
+    """What the check tries: each is for the rules that its verdicts name."""
+
+    def try_start(self) -> None:
+        """Start the Tick and initialise it (T §4.2)."""
+        begun = time.monotonic()
         try:
-            if violations(tool["input_schema"], wrong, skipped=set()) and wrong not in misfits:
-                misfits.append(wrong)
-        except tam.SchemaError:
-            return []  # too costly to check: whether anything fits is not known
-    return misfits[:HOST_MISFITS_TRIED]
-
-
-def _probe_start(check: HostCheck) -> None:
-    """Start the Tick and initialise it (T §4.2)."""
-    begun = time.monotonic()
-    try:
-        host = check.start()
-    except HostStartError as error:
-        rule = error.details["rule"]
-        if error.details["outcome"] == "fault":
-            raise
-        check.outcome = error.details["outcome"]
-        screen = tam.printable(error.details["screen"])
-        if rule != "start.run":
-            check.saw("start.run", "it starts")
-        check.broke(rule, error.message + (f"; screen: {screen}" if screen else ""))
-        return
-    took = time.monotonic() - begun
-    check.descriptor = host.descriptor
-    check.saw("start.run", tam.printable(host.argv[0]))
-    check.saw("start.describe", f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
-    check.saw("start.read", f"after {took * 1000:.0f} ms")
-    for rule, _ in HOST_DESCRIPTOR_RULES:
-        check.saw(rule, "as it should be")
-    if host.session.unchecked:
-        words = "; ".join(f"{tool}: {', '.join(found)}"
-                          for tool, found in host.session.unchecked.items())
-        check.verdicts["describe.schemas"] = (None, f"unchecked: {words}; valid but for that")
-    check.saw("describe.object", "an object")
-    check.saw("describe.protocol", str(PROTOCOL))
-    check.saw("describe.size", f"{host_size(host.descriptor):,} bytes")
-
-
-def _probe_descriptor(check: HostCheck) -> None:
-    """What a descriptor should be like beyond what it must (T §5.4)."""
-    kind = check.descriptor["kind"]
-    good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
-    check.judge("describe.kind-name", good is not None, shown(kind))
-
-
-def _probe_state(check: HostCheck) -> None:
-    """The size of the state and its declared series (T §5.2, §6.4)."""
-    data = check.host.state["data"]
-    size = host_size(data)
-    check.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
-    series = check.descriptor.get("state", {}).get("series", [])
-    for entry in series:
-        found = host_pointed(data, entry["path"])
-        if found is not None and not isinstance(found, list):
-            check.broke("state.series", f"{shown(entry['path'])} is no array")
-    count = f"{len(series)} declared"
-    (check.saw if series and data is not None else check.left)("state.series", count)
-
-
-def host_pointed(value: object, pointer: str) -> object:
-    """What a JSON Pointer (RFC 6901) leads to, or None."""
-    for token in pointer.split("/")[1:]:
-        token = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list) and re.fullmatch("0|[1-9][0-9]*", token):
-            value = value[int(token)] if int(token) < len(value) else None
-        else:
-            value = value.get(token) if isinstance(value, dict) else None
-    return value
-
-
-def _probe_speed(check: HostCheck) -> None:
-    """describe and read answer at once, and change nothing (T §4.4).
-
-    The best time of five counts, since machines stumble. A change after each of five, and none
-    while nothing is asked, is a side effect.
-    """
-    session = check.host.session
-    for name in ("describe", "read"):
-        times, marks = [], set()
-        for _ in range(HOST_SPEED_TRIES):
-            request = check.ask(f"tick/{name}")
-            times.append(request.answered_at - request.sent_at)
-            marks.add((session.counts["updates"], session.state["seq"]))
-        best = min(times)
-        check.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
-        last = session.update["seq"] if session.update else -1
-        moved = len(marks) == HOST_SPEED_TRIES and check.host.wait_update(last, HOST_SETTLE) is None
-        check.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
-
-
-def _probe_refusals(check: HostCheck) -> None:
-    """What must be refused is refused, and has no effect (T §3.4, §7.2)."""
-    good = []
-
-    def refuse() -> None:
-        """All four refusals; a Tick that did not refuse one is not asked again."""
-        if not all(good):
+            host = self.start()
+        except HostStartError as error:
+            if error.details["outcome"] == "fault":
+                raise
+            self.outcome = error.details["outcome"]
+            self.judge("start.run", True, "it starts")
+            self.judge(error.details["rule"], False,
+                       error.message + host_last_words(error.details["screen"]))
             return
-        check.subject = "method.unknown"
-        request = check.host.send(f"example/{HOST_NO_SUCH}", {}, check.timeout)
-        good.append(check.refused("method.unknown", request, UNKNOWN_METHOD))
-        check.subject = "call.revision"
-        good.append(_refuse_stale(check))
-        check.subject = "call.tool"
-        request = check.send_call(HOST_NO_SUCH, {})
-        good.append(check.refused("call.tool", request, BAD_ARGUMENTS))
-        check.subject = "call.args"
-        good.append(_refuse_unfit(check))
+        took = time.monotonic() - begun
+        self.descriptor = host.descriptor
+        self.judge("start.run", True, tam.printable(host.argv[0]))
+        self.judge("start.describe", True,
+                   f"protocol {PROTOCOL}, {len(host.descriptor['tools'])} tools")
+        self.judge("start.read", True, f"after {took * 1000:.0f} ms")
+        if host.session.unchecked:
+            words = "; ".join(f"{tool}: {', '.join(found)}"
+                              for tool, found in host.session.unchecked.items())
+            self.judge("describe.schemas", None, f"unchecked: {words}; valid but for that")
 
-    provoked = check.provoked(refuse)
-    if all(good):
-        what = "a change" if provoked else "no change"
-        check.judge("call.no-effect", not provoked, f"{what} came of refused calls")
+    def try_descriptor(self) -> None:
+        """What a descriptor and a state should be like beyond what they must (T §5.4, §6.4)."""
+        kind, data = self.descriptor["kind"], self.host.session.state["data"]
+        good = re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)+", kind)
+        self.judge("describe.kind-name", good is not None, shown(kind))
+        size = host_size(data)
+        self.judge("state.size", size <= STATE_ADVISED, f"{size:,} bytes")
+        series = self.descriptor.get("state", {}).get("series", [])
+        for entry in series:
+            if not isinstance(pointed(data, pointer_tokens(entry["path"])), list | None):
+                self.judge("state.series", False, f"{shown(entry['path'])} is no array")
+        judged = True if series and data is not None else None
+        self.judge("state.series", judged, f"{len(series)} declared")
 
+    def try_speed(self) -> None:
+        """describe and read answer at once, and change nothing (T §4.4).
 
-def _refuse_stale(check: HostCheck) -> bool:
-    """Calls with another revision: of approved tools and of queries, else of no tool."""
-    stale = check.host.descriptor["revision"] + "~stale"
-    tools = [(tool, args) for tool, args in check.calls if not _why_unsent(check, tool, args)]
-    tools += [(tool["name"], {}) for tool in check.queries()]
-    return all(
-        check.refused("call.revision", check.send_call(tool, args, stale), CATALOGUE_CHANGED)
-        for tool, args in tools or [(HOST_NO_SUCH, {})]
-    )
+        The best time of five counts, since machines stumble. A change after each of five, and none
+        while nothing is asked, is a side effect.
+        """
+        session = self.host.session
+        for name in ("describe", "read"):
+            times, marks = [], set()
+            for _ in range(HOST_SPEED_TRIES):
+                request = self.ask(f"tick/{name}")
+                times.append(request.answered_at - request.sent_at)
+                marks.add((session.counts["update"], session.state["seq"]))
+            best = min(times)
+            self.judge(f"{name}.prompt", best <= HOST_PROMPT, f"{best * 1000:.1f} ms")
+            moved = (len(marks) == HOST_SPEED_TRIES
+                     and not self.updated(session.counts["update"], HOST_SETTLE))
+            self.judge("request.pure", not moved, f"{name}: {len(marks) - 1} changes in five")
 
+    def refusals(self) -> list[tuple[str, str, dict, str]]:
+        """Calls that must be refused, each behind the rule that says so and with what makes its
+        revision another one: of no tool, of queries, and of what the user named."""
+        stale = [(tool, args) for tool, args in self.calls if not self.unsent(tool, args)]
+        stale += [(tool["name"], {}) for tool in self.queries()]
+        named = dict(reversed(self.calls))
+        misfits = [(tool["name"], args) for tool in host_tools(self.descriptor)
+                   if not tool["mutates"] or tool["name"] in named
+                   for args in host_misfits(tool, named.get(tool["name"], {}))]
+        return [*(("call.revision", *call, "~stale") for call in stale or [(HOST_NO_SUCH, {})]),
+                ("call.tool", HOST_NO_SUCH, {}, ""),
+                *(("call.args", *call, "") for call in misfits)]
 
-def _refuse_unfit(check: HostCheck) -> bool:
-    """Calls with arguments that do not fit: of query tools and those the user named."""
-    named = dict(reversed(check.calls))
-    allowed = [tool for tool in host_tools(check.descriptor)
-               if not tool["mutates"] or tool["name"] in named]
-    misfits = [(tool["name"], args) for tool in allowed
-               for args in host_misfits(tool, named.get(tool["name"], {}))]
-    if not misfits:
-        check.left("call.args", "no tool with a schema to break; name one with --call")
-    return all(check.refused("call.args", check.send_call(name, args), BAD_ARGUMENTS)
-               for name, args in misfits)
+    def try_refusals(self) -> None:
+        """What must be refused is refused, and has no effect (T §3.4, §7.2)."""
+        calls = self.refusals()
+        if all(rule != "call.args" for rule, *_ in calls):
+            self.judge("call.args", None, "no tool with a schema to break; name one with --call")
+        good = []
 
+        def refuse() -> None:
+            """All refusals; a Tick that did not refuse one is not asked again."""
+            if all(good):
+                good.append(self.kept("method.unknown", self.host.send(f"example/{HOST_NO_SUCH}")))
+                for rule, tool, args, stale in calls:
+                    if not self.broken(rule):
+                        good.append(self.kept(rule, self.send_call(tool, args, stale)))
 
-def _probe_eight(check: HostCheck) -> None:
-    """As many requests at once as a host may have in flight are each answered (T §3.3)."""
-    sent = []
-    for query in check.queries()[:2]:
-        sent.append(check.send_call(query["name"], {}))
-    while len(sent) < HostLimits.in_flight:
-        method = "tick/read" if len(sent) % 2 else "tick/describe"
-        sent.append(check.host.send(method, {}, check.timeout))
-    kinds = [check.answer(request).reply.kind for request in sent]
-    missing = kinds.count("timeout")
-    check.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
+        provoked = self.provoked(refuse)
+        if all(good):
+            self.judge("call.no-effect", not provoked, "no change came of refused calls",
+                       otherwise="a change came of refused calls")
 
+    def try_eight(self) -> None:
+        """As many requests at once as a host may have in flight are each answered (T §3.3)."""
+        sent = [self.send_call(query["name"], {}) for query in self.queries()[:2]]
+        while len(sent) < HostLimits.in_flight:
+            sent.append(self.host.send("tick/read" if len(sent) % 2 else "tick/describe"))
+        kinds = [self.answer(request).reply.kind for request in sent]
+        missing = kinds.count("timeout")
+        self.judge("answer.eight", not missing, f"{missing} of {len(kinds)} had no answer in time")
 
-def _probe_queries(check: HostCheck) -> None:
-    """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
-    if not check.queries():
+    def try_queries(self) -> None:
+        """Query tools without arguments answer and change nothing (T §5.6, §7.2)."""
         for rule in ("call.query", "query.pure"):
-            check.left(rule, "no query tool that needs no argument")
-    for tool in check.queries():
-        check.subject = "call.query"
-        call = _call_in_company(check, tool["name"], {}, HOST_SPEED_TRIES)
-        _judge_call(check, "call.query", tool["name"], call)
-    for tool in check.queries()[:HOST_PURITY_TRIED]:
-        _judge_pure(check, tool["name"], {})
+            self.judge(rule, None, "no query tool that needs no argument")
+        for tool in self.queries():
+            self._call_in_company("call.query", tool["name"], {})
+        for tool in self.queries()[:HOST_PURITY_TRIED]:
+            self._query_purely(tool["name"], {})
 
+    def _query_purely(self, tool: str, args: dict) -> None:
+        self.subject = "query.pure"
+        self.judge_pure("query.pure", lambda: self.answer(self.send_call(tool, args)),
+                        f"{shown(tool)} changes the state")
 
-def _judge_pure(check: HostCheck, tool: str, args: dict) -> None:
-    check.subject = "query.pure"
-    provoked = check.provoked(lambda: check.answer(check.send_call(tool, args)))
-    what = f"{shown(tool)} changes the state" if provoked else "no change was seen"
-    check.judge("query.pure", not provoked, what)
+    def _call_in_company(self, rule: str, tool: str, args: dict) -> HostRequest:
+        """Judge a call by a rule. A describe and a read beside it should not wait for it (T §3.3).
 
+        A Tick that lets them wait does so at each of several tries. Where there is only one, since
+        the tool may mutate, a short wait says nothing: machines stumble.
+        """
+        once = rule == "call.approved"
+        tries, limit = (1, HOST_STUMBLE) if once else (HOST_SPEED_TRIES, HOST_PROMPT)
+        self.subject = rule
+        for _ in range(tries):
+            call, waited = self._beside(tool, args, limit)
+            if not waited:
+                break
+        slow = self.broken("describe.prompt") or self.broken("read.prompt")
+        self.judge("call.beside", not waited or slow, waited or "neither waited")
+        self.kept(rule, call)
+        return call
 
-def _judge_call(check: HostCheck, rule: str, tool: str, request: HostRequest) -> None:
-    """A call that fits the catalogue is answered, and not as if it did not fit."""
-    reply = request.reply
-    if check.outdated(request):
-        check.left(rule, "the catalogue changed meanwhile")
-        return
-    unfit = reply.kind == "error" and reply.code in (
-        NOT_A_REQUEST, UNKNOWN_METHOD, CATALOGUE_CHANGED)
-    words = ", ".join(check.host.session.unchecked.get(tool, ()))
-    detail = host_reply_shown(reply) + (f"; its args were unchecked by {words}" if words else "")
-    if unfit or reply.kind == "timeout":
-        check.broke(rule, detail)
-    elif reply.kind != "bad":
-        check.saw(rule, detail)
+    def _beside(self, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
+        """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
+        call = self.send_call(tool, args)
+        beside = [self.host.send("tick/describe"), self.host.send("tick/read")]
+        self.answer(call)
+        waited = ""
+        for request in beside:
+            self.answer(request)
+            took = request.answered_at - request.sent_at
+            after = request.answered_at >= call.answered_at
+            if request.reply.kind != "bad" and after and took > limit:
+                waited = f"{request.method} waited {took * 1000:.0f} ms for {shown(tool)}"
+        return call, waited
 
-
-def _call_in_company(check: HostCheck, tool: str, args: dict, tries: int) -> HostRequest:
-    """Call a tool with a describe and a read beside it, which should not wait for it (T §3.3).
-
-    A Tick that lets them wait does so at each of several tries. Where there is only one, since
-    the tool mutates, a short wait says nothing: machines stumble.
-    """
-    limit = HOST_PROMPT if tries > 1 else HOST_STUMBLE
-    for _ in range(tries):
-        call, waited = _beside(check, tool, args, limit)
-        if not waited:
-            break
-    slow = [name for name in ("describe", "read")
-            if check.verdicts.get(f"{name}.prompt", (True,))[0] is False]
-    check.judge("call.beside", not waited or bool(slow), waited or "neither waited")
-    return call
-
-
-def _beside(check: HostCheck, tool: str, args: dict, limit: float) -> tuple[HostRequest, str]:
-    """One such call, and what waited for it for more than `limit` seconds; "" for nothing."""
-    call = check.send_call(tool, args)
-    beside = [check.host.send(method, {}, check.timeout)
-              for method in ("tick/describe", "tick/read")]
-    check.answer(call)
-    waited = ""
-    for request in beside:
-        check.answer(request)
-        took = request.answered_at - request.sent_at
-        if request.reply.kind != "bad" and request.answered_at >= call.answered_at and took > limit:
-            waited = f"{request.method} waited {took * 1000:.0f} ms for {shown(tool)}"
-    return call, waited
-
-
-def _why_unsent(check: HostCheck, tool: str, args: dict) -> str:
-    """Why a call of the user's is not sent; "" where it is."""
-    for entry in host_tools(check.descriptor):
-        if entry["name"] == tool:
-            return host_unfit(entry, args)
-    return "the catalogue has no such tool"
-
-
-def _probe_calls(check: HostCheck) -> None:
-    """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
-    for rule in ("call.approved", "update.told", "call.beside") if not check.calls else ():
-        check.left(rule, "no call was named with --call")
-    stale_ran = check.verdicts.get("call.revision", (True,))[0] is False
-    for tool, args in check.calls:
-        why = "a refused one has run" if stale_ran else _why_unsent(check, tool, args)
-        if why:
-            check.left("call.approved", f"{tool} was not called: {why}")
-            continue
-        still = check.look() == check.look()
-        updates, data = check.look()
-        call = _call_in_company(check, tool, args, 1)
-        _judge_call(check, "call.approved", tool, call)
-        if check.look()[1] == data or not still:
-            check.left("update.told", "no change of the state could be put down to a call")
-            continue
-        told = check.host.wait_until(
-            lambda: check.host.session.counts["updates"] > updates, HOST_UPDATE_SOON)
-        check.subject = "update.told"
-        what = "an update came" if told else "no update came"
-        check.judge("update.told", told, f"{tool} changed the state, and {what}")
-        _judge_change(check, call, tool, args)
-
-
-def _judge_change(check: HostCheck, call: HostRequest, tool: str, args: dict) -> None:
-    """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
-    reply = call.reply
-    if reply.kind == "error" and reply.code in NOT_EXECUTED:
-        if not check.moved(lambda: None, HOST_QUIET[-1]):
-            check.broke("call.no-effect", f"{shown(tool)} was refused, and changed the state")
-    elif any(query["name"] == tool for query in check.tools(False)):
-        _judge_pure(check, tool, args)
-
-
-def _probe_resize(check: HostCheck) -> None:
-    """A resize is no business of the protocol (T §4.1, §8.3)."""
-    sizes = [(110, 29), (120, 30), (100, 28)]
-
-    def resize() -> None:
-        check.host.resize(*sizes.pop())
-
-    provoked = check.provoked(resize)
-    what = "each was followed by an update or another state" if provoked else "no update came of it"
-    check.judge("resize.silent", not provoked, what)
-
-
-def _probe_junk(check: HostCheck) -> None:
-    """A line that is no message is dropped, and the session goes on (T §3.2)."""
-    _survive(check, "junk.line", b"this line is no JSON")
-
-
-def _probe_no_id(check: HostCheck) -> None:
-    """A request without an id, or with one that is null, is dropped (T §3.2)."""
-    for name in (b'"id":null,', b""):
-        line = b'{"jsonrpc":"2.0",' + name + b'"method":"tick/read","params":{}}'
-        _survive(check, "junk.null-id", line)
-
-
-def _survive(check: HostCheck, rule: str, line: bytes) -> None:
-    check.subject = rule
-    check.host.send_line(line)
-    reply = check.ask("tick/describe").reply
-    answered = reply.kind != "timeout"
-    check.judge(rule, answered, "dropped without an answer" if answered
-                else "the describe after it was not answered")
-
-
-def _probe_end_of_input(check: HostCheck) -> None:
-    """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
-    queries = check.queries()
-    last = (check.send_call(queries[0]["name"], {}) if queries
-            else check.host.send("tick/read", {}, check.timeout))
-    check.host.end_input()
-    reply = check.host.wait_reply(last).reply
-    answered = reply.kind not in ("ended", "timeout")
-    what = "was answered" if answered else "was in flight and was not answered"
-    check.judge("end.answers", answered, f"{last.method} {what}")
-    soon = min(check.timeout, HOST_END_SOON)
-    ended = check.host.wait_until(lambda: check.host.ended is not None, soon)
-    check.judge("end.input", ended, "it ended" if ended else f"it still ran {soon:g} s later")
-    _finish_asked(check)
-
-
-def _probe_sigterm(check: HostCheck) -> None:
-    """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
-    try:
-        host = check.start()
-    except HostStartError as error:
-        check.left("end.sigterm", f"a second start failed: {error.message}")
-        check.finish()
-        return
-    host.terminate()
-    soon = min(check.timeout, HOST_END_SOON)
-    ended = host.wait_until(lambda: host.ended is not None, soon)
-    check.judge("end.sigterm", ended, "it ended" if ended else f"it still ran {soon:g} s later")
-    _finish_asked(check)
-
-
-def _finish_asked(check: HostCheck) -> None:
-    """End a session whose end was asked for: only a violation counts against the Tick."""
-    if check.host.ended is not None and check.host.ended.kind == "violation":
-        check.outcome = "violation"
-    check.finish()
-
-
-def _observe(check: HostCheck) -> None:
-    """The rules that the protocol session watches over all the time."""
-    check.finish()
-    seen = check.counts
-    if seen["lines"]:
-        for rule in HOST_LINE_RULES:
-            check.saw(rule, f"{seen['lines']} lines")
-    if check.outcome == "ok":
-        check.saw("run.stays", "it did")
-        check.saw("stderr.quiet", "nothing but what draws")
-    if seen["answers"]:
-        for rule in HOST_ANSWER_RULES:
-            check.saw(rule, f"{seen['answers']} answers")
-    for kind, rules in (("reads", HOST_READ_RULES), ("updates", HOST_UPDATE_RULES)):
-        for rule in rules:
-            if seen[kind]:
-                check.saw(rule, f"{seen[kind]} {kind}")
+    def try_calls(self) -> None:
+        """The calls that the user named, each once; a change they make is told (T §7, §8.1)."""
+        for rule in ("call.approved", "update.told", "call.beside") if not self.calls else ():
+            self.judge(rule, None, "no call was named with --call")
+        for tool, args in self.calls:
+            why = self.unsent(tool, args)
+            if why:
+                self.judge("call.approved", False,
+                           f"{tool} was not called: {why}; mend the --call, or the catalogue")
+            elif self.broken("call.revision"):
+                self.judge("call.approved", None, f"{tool} was not called: a refused one has run")
             else:
-                check.left(rule, f"no {kind} were seen")
-    if seen["describes"] > 1:
-        check.saw("describe.new-revision", f"{seen['describes']} descriptions")
+                self._call_named(tool, args)
+
+    def _call_named(self, tool: str, args: dict) -> None:
+        still = self.look() == self.look()
+        updates, data = self.look()
+        call = self._call_in_company("call.approved", tool, args)
+        if self.look()[1] == data or not still:
+            self.judge("update.told", None, "no change of the state could be put down to a call")
+            return
+        told = self.updated(updates, HOST_UPDATE_SOON)
+        self.subject = "update.told"
+        self.judge("update.told", told, f"{tool} changed the state, and an update came",
+                   otherwise=f"{tool} changed the state, and no update came")
+        self._judge_change(call)
+
+    def _judge_change(self, call: HostRequest) -> None:
+        """A call seems to have changed the state: whether it may have (T §3.4, §5.6)."""
+        tool, args = call.params["tool"], call.params["args"]
+        if call.reply.details.get("code") in NOT_EXECUTED:
+            if not self.moved(lambda: None, HOST_QUIET[-1]):
+                self.judge("call.no-effect", False,
+                           f"{shown(tool)} was refused, and changed the state")
+        elif not host_tool(self.descriptor, tool)["mutates"]:
+            self._query_purely(tool, args)
+
+    def try_resize(self) -> None:
+        """A resize is no business of the protocol (T §4.1, §8.3)."""
+        sizes = [(110, 29), (120, 30), (100, 28)]
+        self.judge_pure("resize.silent", lambda: self.host.resize(*sizes.pop()),
+                        "each was followed by an update or another state")
+
+    def try_junk(self) -> None:
+        """What is no message, or a request without a usable id, is dropped (T §3.2)."""
+        request = b'{"jsonrpc":"2.0",%s"method":"tick/read","params":{}}'
+        lines = (("junk.line", b"this line is no JSON"),
+                 ("junk.null-id", request % b'"id":null,'), ("junk.null-id", request % b""))
+        for rule, line in lines:
+            self.subject = rule
+            self.host.send_line(line)
+            answered = self.ask("tick/describe").reply.kind != "timeout"
+            self.judge(rule, answered, "dropped without an answer",
+                       otherwise="the describe after it was not answered")
+
+    def try_end_of_input(self) -> None:
+        """At the end of input, what is in flight is answered and the Tick ends (T §4.5)."""
+        queries = self.queries()
+        last = self.send_call(queries[0]["name"], {}) if queries else self.host.send("tick/read")
+        self.host.end_input()
+        kind = self.host.wait_reply(last).reply.kind
+        self.judge("end.answers", kind not in ("ended", "timeout"), f"{last.method} was answered",
+                   otherwise=f"{last.method} was in flight and was not answered")
+        self._judge_end("end.input")
+
+    def try_sigterm(self) -> None:
+        """A Tick ends soon at SIGTERM (T §4.5); it takes a second start to see."""
+        try:
+            self.start().terminate()
+        except HostStartError as error:
+            self.judge("end.sigterm", None, f"a second start failed: {error.message}")
+            self.finish()
+            return
+        self._judge_end("end.sigterm")
+
+    def _judge_end(self, rule: str) -> None:
+        """The Tick was asked to end: it should soon, and only a violation meanwhile is a fault."""
+        soon = min(self.limits.start, HOST_END_SOON)
+        ended = self.host.wait_until(lambda: self.host.ended is not None, soon)
+        self.judge(rule, ended, "it ended", otherwise=f"it still ran {soon:g} s later")
+        if ended and self.host.ended.kind == "violation":
+            self.outcome = "violation"
+        self.finish()
 
 
-# ---- host: rules ---------------------------------------------------------------------------------
+#: In this order, each while the session goes on.
+HOST_PROBES = (
+    HostProbes.try_start, HostProbes.try_descriptor, HostProbes.try_speed, HostProbes.try_refusals,
+    HostProbes.try_eight, HostProbes.try_queries, HostProbes.try_calls, HostProbes.try_resize,
+    HostProbes.try_junk, HostProbes.try_end_of_input, HostProbes.try_sigterm,
+)
 
-#: A rule of T that a host can observe: its id, its section, "must" or "should", the rule itself,
-#: what to do where it is broken, and the probe that tries it.
-HostRule = collections.namedtuple("HostRule", "id section level sentence advice probe")
 
-#: In the order in which they are tried and reported.
-HOST_RULES = tuple(HostRule(*row) for row in (
-    ("start.run", "4.1", "must", "The command can be started.",
-     "give a program that exists and may be executed", _probe_start),
-    ("start.describe", "4.2", "must", "tick/describe is answered with a result within 10 s.",
-     "read lines until input ends, flush each answer, do slow work in the background",
-     _probe_start),
-    ("start.read", "4.2", "must", "tick/read is answered with a result, 10 s after the start at "
-     "most.", "answer with data null while there is no content yet", _probe_start),
-    ("describe.object", "5.2", "must", "A describe result is an object.",
-     "answer with a TickDescriptor", _probe_start),
-    ("describe.protocol", "4.3", "must", "protocol is 3.",
-     "write \"protocol\": 3, a number", _probe_start),
-    ("describe.kind", "5.3", "must", "kind is not blank.",
-     "name the program, such as example.counter", _probe_start),
-    ("describe.title", "5.3", "must", "title is not blank.",
-     "give a short name for people", _probe_start),
-    ("describe.description", "5.2", "must", "description is a string.",
-     "say in a sentence what the Tick shows and does", _probe_start),
-    ("describe.revision", "5.3", "must", "revision is not empty.",
-     "give any string that changes with the catalogue", _probe_start),
-    ("describe.tools", "5.2", "must", "tools is an array of objects, each with a description and "
-     "with mutates.", "give every tool a description and mutates true or false", _probe_start),
-    ("describe.tool-names", "5.3", "must", "Tool names are not blank, and unique.",
-     "rename the tool", _probe_start),
-    ("describe.schemas", "5.3", "must", "Each input_schema is an object and valid JSON Schema.",
-     "mend the schema where the pointer shows", _probe_start),
-    ("describe.recover-with", "5.3", "must", "recover_with names a tool that does not mutate.",
-     "name a query tool, or leave recover_with out", _probe_start),
-    ("describe.series", "5.3", "must", "Series have different JSON Pointers, and newest.",
-     'write each path as "" or "/name", once', _probe_start),
-    ("describe.size", "5.3", "must", "A describe result has at most 512 KiB.",
-     "shorten descriptions and schemas", _probe_start),
-    ("describe.kind-name", "5.4", "should", "kind is of lower case, with the publisher before a "
-     "dot.", "write it like acme.orderbook", _probe_descriptor),
-    ("state.size", "6.4", "should", "The state has about 4 KiB or less.",
-     "put what is big behind a query tool and name that in the state", _probe_state),
-    ("state.series", "5.2", "should", "A declared series is an array of the state.",
-     "let the path lead to an array", _probe_state),
-    ("describe.prompt", "4.4", "should", "describe answers in milliseconds.",
-     "build the catalogue once", _probe_speed),
-    ("read.prompt", "4.4", "should", "read answers in milliseconds.",
-     "answer from memory", _probe_speed),
-    ("request.pure", "4.4", "must", "describe and read have no side effects.",
-     "let them tell the state, and count seq for changes only", _probe_speed),
-    ("method.unknown", "3.4", "must", "An unknown method is answered with -32601.",
-     "answer every other method with error -32601", _probe_refusals),
-    ("call.revision", "7.2", "must", "A call with another revision is answered with -32004.",
-     "compare revision before anything else", _probe_refusals),
-    ("call.tool", "7.2", "must", "A call of an unknown tool is answered with -32602.",
-     "look the tool up in the catalogue", _probe_refusals),
-    ("call.args", "7.2", "must", "A call with unfit arguments is answered with -32602.",
-     "check args against input_schema, do not leave it to the host", _probe_refusals),
-    ("call.no-effect", "3.4", "must", "A call that is refused as not executed has no effect.",
-     "check first, and act afterwards", _probe_refusals),
-    ("answer.eight", "3.3", "must", "Eight requests at once are each answered.",
-     "read on while you work, or queue", _probe_eight),
-    ("call.query", "7.2", "must", "A query that fits the catalogue is carried out.",
-     "let the catalogue and the code agree", _probe_queries),
-    ("query.pure", "5.6", "must", "A tool with mutates false changes nothing.",
-     "declare mutates true", _probe_queries),
-    ("call.approved", "7.2", "must", "A call that the user named is carried out.",
-     "let the catalogue and the code agree", _probe_calls),
-    ("update.told", "8.1", "must", "A change of the state is told by tick/update.",
-     "send tick/update whenever the state has changed", _probe_calls),
-    ("call.beside", "3.3", "should", "describe and read do not wait for a call that runs.",
-     "carry calls out in another thread or task", _probe_queries),
-    ("resize.silent", "8.3", "must", "A resize sends no update and changes no state.",
-     "keep the size of the view out of the state", _probe_resize),
-    ("junk.line", "3.2", "must", "A line that is no JSON is dropped without an answer.",
-     "catch the parser's error and go on with the next line", _probe_junk),
-    ("junk.null-id", "3.2", "must", "A request without a usable id is dropped without an answer.",
-     "answer only what has an integer id", _probe_no_id),
-    ("end.answers", "4.5", "should", "At the end of input, calls in flight are finished.",
-     "wait for them before you exit", _probe_end_of_input),
-    ("end.input", "4.5", "should", "The Tick ends soon after the end of its input.",
-     "exit when standard input ends, also if a view is open", _probe_end_of_input),
-    ("end.sigterm", "4.5", "should", "The Tick ends soon after SIGTERM.",
-     "do not ignore SIGTERM, and do not wait in its handler", _probe_sigterm),
-    ("run.stays", "4.5", "must", "The Tick runs until it is ended.",
-     "see its last words on the screen", _observe),
-    ("describe.new-revision", "5.5", "must", "A changed catalogue has a new revision.",
-     "derive revision from the catalogue", _observe),
-    ("read.object", "6.2", "must", "A read result is an object.",
-     "answer with seq and data", _observe),
-    ("read.seq", "6.2", "must", "seq of a read is an integer of 0 to 2^53-1.",
-     "count with integers", _observe),
-    ("read.data", "6.2", "must", "A read result has data.",
-     "write data null while there is no content", _observe),
-    ("read.at", "6.2", "must", "at of a read, where present, is an RFC 3339 time.",
-     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
-    ("read.size", "3.5", "must", "A read result has at most 512 KiB.",
-     "put what is big behind a query tool", _observe),
-    ("read.floor", "6.3", "must", "seq of a read is not below what the host has seen.",
-     "take seq and data together, under one lock, after the updates that went out", _observe),
-    ("update.object", "8.1", "must", "An update's params are an object.",
-     "send seq and data", _observe),
-    ("update.seq", "8.2", "must", "seq of updates is an integer and grows.",
-     "count each update, and write them in that order", _observe),
-    ("update.data", "8.2", "must", "An update has data that is not null.",
-     "send nothing until there is content", _observe),
-    ("update.at", "8.2", "must", "at of an update, where present, is an RFC 3339 time.",
-     "write it like 2030-01-31T23:59:00Z, or leave it out", _observe),
-    ("update.size", "8.2", "must", "An update has at most 512 KiB.",
-     "put what is big behind a query tool", _observe),
-    ("answer.once", "3.2", "must", "A request is answered once.",
-     "answer at one place of the code only", _observe),
-    ("answer.id", "3.2", "must", "An answer has the id of a request.",
-     "copy the request's id", _observe),
-    ("answer.null-id", "3.2", "must", "No answer has the id null.",
-     "drop what has no id; JSON-RPC libraries answer it by default", _observe),
-    ("answer.shape", "3.6", "must", "An answer has result or error, and not both.",
-     "leave the other member out instead of writing null", _observe),
-    ("answer.error", "3.2", "must", "An error has an integer code and a message.",
-     "write {\"code\": -32000, \"message\": \"…\"}", _observe),
-    ("answer.size", "3.5", "must", "A result has at most 8 MiB.",
-     "page what is big", _observe),
-    ("message.request", "3.2", "must", "The Tick sends no requests.",
-     "send notifications without an id", _observe),
-    ("message.notification", "3.2", "must", "The Tick sends no notification but tick/update.",
-     "drop it, or put the news into the state", _observe),
-    ("wire.json", "3.6", "must", "Each line is one JSON value in UTF-8.",
-     "write nothing else to standard output, each message whole on one line, under a lock",
-     _observe),
-    ("wire.jsonrpc", "3.2", "must", 'Each message is an object with "jsonrpc": "2.0".',
-     "add it to every message; batches are not allowed", _observe),
-    ("wire.kind", "3.6", "must", "Each message has an integer id or a method.",
-     "copy the request's id as the number it is", _observe),
-    ("wire.newline", "3.1", "must", "The last message ends with a newline.",
-     "write the newline with the message, and flush", _observe),
-    ("wire.line-size", "3.5", "must", "A line has at most 8 MiB.", "page what is big", _observe),
-    ("wire.unicode", "3.1", "must", "Texts can be written as UTF-8.",
-     "keep lone surrogates out of strings", _observe),
-    ("stderr.quiet", "3.1", "should", "Nothing is logged to standard error, which is the view.",
-     "log to a file", _observe),
-))
+# ---- host: report --------------------------------------------------------------------------------
 
 
 def host_check(argv: list[str], calls: list[tuple[str, dict]],
@@ -6167,13 +5689,16 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
     `calls` are (tool, args) that the user approves; `timeout` is the wait for each answer, in
     seconds, above 0 and at most 60. The Tick is started twice.
     """
-    check = HostCheck(argv, calls, timeout)
+    check = HostProbes(argv, calls, timeout)
     try:
-        for probe in dict.fromkeys(rule.probe for rule in HOST_RULES):
-            if check.outcome == "ok" or probe is _observe:  # the others need a session
+        for probe in HOST_PROBES:
+            if check.outcome == "ok":
                 check.run(probe)
     finally:
         check.finish()
+    if check.outcome == "ok":
+        check.judge("run.stays", True, "it did")
+        check.judge("stderr.quiet", True, "nothing but what draws")
     checks = [_host_row(check, rule) for rule in HOST_RULES]
     broken = any(row["ok"] is False and row["level"] == "must" for row in checks)
     return {"conforms": check.outcome == "ok" and not broken, "outcome": check.outcome,
@@ -6181,15 +5706,23 @@ def host_check(argv: list[str], calls: list[tuple[str, dict]],
 
 
 def _host_row(check: HostCheck, rule: HostRule) -> dict:
-    """What became of a rule: what the session found goes before what a probe saw."""
-    ok, detail = check.verdicts.get(rule.id, (None, "not tried"))
-    finding = check.findings.get(rule.id)
-    if finding is not None:
-        times = check.counts[rule.id]
-        ok, detail = False, finding.detail + (f" ({times} times)" if times > 1 else "")
-        detail += f": {finding.head}" if finding.head else ""
+    """What became of a rule, for the report."""
+    ok, detail = _host_verdict(check, rule)
     return {"id": rule.id, "section": rule.section, "level": rule.level,
             "rule": rule.sentence, "ok": ok, "detail": cut(tam.printable(detail), 400)}
+
+
+def _host_verdict(check: HostCheck, rule: HostRule) -> tuple[bool | None, str]:
+    """What the session found goes before what a probe saw; what it held good was kept."""
+    finding = check.findings.get(rule.id)
+    if finding is not None:
+        times = f" ({check.counts[rule.id]} times)" if check.counts[rule.id] > 1 else ""
+        return False, finding.detail + times + (f": {finding.head}" if finding.head else "")
+    if rule.id in check.verdicts or rule.subject in ("experiment", "exchange"):
+        return check.verdicts.get(rule.id, (None, "not tried"))
+    count = sum(check.counts[subject] for subject in rule.subject.split())
+    subjects = rule.subject.replace(" ", "s and ") + "s"
+    return (True, f"{count} {subjects}") if count else (None, f"no {subjects} were seen")
 
 
 # ---- host: signals -------------------------------------------------------------------------------
@@ -6228,7 +5761,8 @@ examples:
   tam tick check -- python3 my_tick.py
   tam tick check --call set_note '{"text": "hello"}' --json -- ./note
 
-exit codes: 0 it conforms (warnings allowed), 1 it does not, 2 the command line is wrong
+exit codes: 0 it conforms (warnings allowed); 1 it does not, or a --call could not be made; 2 the
+command line is wrong
 """
 
 
@@ -6242,37 +5776,38 @@ def host_say(text: str) -> None:
     tam.write_stdout(data)
 
 
-def host_parser(word: str, purpose: str, more: str) -> tam.Parser:
-    """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
-    return tam.Parser(prog=f"tam tick {word}", description=purpose, epilog=more,
-                      usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
-                      formatter_class=argparse.RawDescriptionHelpFormatter)
-
-
 def host_split(argv: list[str]) -> tuple[list[str], list[str]]:
     """The options before the first `--` and the command after it."""
     end = argv.index("--") if "--" in argv else len(argv)
     return argv[:end], argv[end + 1:]
 
 
-def _host_parsed(parser: tam.Parser, argv: list[str]) -> tuple[object, list[str]]:
-    """The parsed options and the command. Raises tam.Usage."""
-    options, command = host_split(argv)
-    parsed = parser.parse_args(options)
-    if not command:
-        parser.error("the Tick's command is missing: … -- COMMAND [ARG…]")
-    return parsed, command
+class HostParser(tam.Parser):
+    """The parser of a `tam tick` command that ends with `-- COMMAND [ARG…]`."""
+
+    def __init__(self, word: str, purpose: str, more: str) -> None:
+        super().__init__(prog=f"tam tick {word}", description=purpose, epilog=more,
+                         usage=f"tam tick {word} [OPTION…] -- COMMAND [ARG…]", allow_abbrev=False,
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def parsed(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+        """The options and the command. Raises tam.Usage."""
+        options, command = host_split(argv)
+        parsed = self.parse_args(options)
+        if not command:
+            self.error("the Tick's command is missing: … -- COMMAND [ARG…]")
+        return parsed, command
 
 
 def _host_check_arguments(argv: list[str]) -> tuple[list[str], list, float | None]:
     """The command, the approved calls and the timeout. Raises tam.Usage."""
-    parser = host_parser("check", "Check a Tick against the protocol.", HOST_CHECK_HELP)
+    parser = HostParser("check", "Check a Tick against the protocol.", HOST_CHECK_HELP)
     parser.add_argument("--call", nargs=2, action="append", default=[], metavar=("TOOL", "JSON"),
                         help="call this tool with these arguments; may be repeated")
     parser.add_argument("--timeout", type=float, metavar="S",
                         help="seconds to wait for each answer (default: 10, and 60 for a call)")
     parser.add_argument("--json", action="store_true", help="print one JSON envelope")
-    parsed, command = _host_parsed(parser, argv)
+    parsed, command = parser.parsed(argv)
     if parsed.timeout is not None and not 0 < parsed.timeout <= HostLimits.call:
         parser.error("argument --timeout: it must be above 0 and at most 60")
     calls = [(tool, _host_call_arguments(parser, text)) for tool, text in parsed.call]
@@ -6365,18 +5900,14 @@ class HostDriver:
 
     def _traffic(self, arrow: str, line: bytes) -> None:
         """Show a line; when nobody reads any more, the commands stop too."""
+        cut_off = self.interactive and len(line) > HOST_LINE_SHOWN
+        text = line[:HOST_LINE_SHOWN if cut_off else None].decode("utf-8", "backslashreplace")
+        more = f"… ({len(line):,} bytes)" if cut_off else ""
         try:
             if not self.unread:
-                self._show(arrow, line)
+                self.say(f"{arrow} {tam.printable(text)}{more}")
         except BrokenPipeError:
             self.unread = True
-
-    def _show(self, arrow: str, line: bytes) -> None:
-        if self.interactive and len(line) > HOST_LINE_SHOWN:
-            shown = line[:HOST_LINE_SHOWN].decode("utf-8", "backslashreplace")
-            self.say(f"{arrow} {tam.printable(shown)}… ({len(line):,} bytes)")
-        else:
-            self.say(f"{arrow} {tam.printable(line.decode('utf-8', 'backslashreplace'))}")
 
     def _approve(self, tool: dict, args: dict, revision: str) -> bool:
         """Ask the person; a script has said so by its line."""
@@ -6419,14 +5950,6 @@ class HostDriver:
             note = " (outcome unknown)" if unknown else ""
             self.say(f"! {tam.printable(error.message)}{note}")
 
-    def describe(self, rest: str) -> None:
-        """`describe`: the traffic shows the answer."""
-        self.host.describe()
-
-    def read(self, rest: str) -> None:
-        """`read`: the traffic shows the answer."""
-        self.host.read()
-
     def call(self, rest: str) -> None:
         """`call TOOL [JSON]`."""
         tool, _, text = rest.partition(" ")
@@ -6464,10 +5987,6 @@ class HostDriver:
         self.waited_for = update["seq"]
         self.say(f"update {update['seq']}, and {update['merged']} before it")
 
-    def help(self, rest: str) -> None:
-        """`help`."""
-        self.say(HOST_COMMANDS_HELP.rstrip())
-
 
 def _utf8(line: str) -> str:
     """A line of a script as the UTF-8 that it is, where the locale has taken it for something else.
@@ -6482,10 +6001,13 @@ def _host_key(match: re.Match[str]) -> str:
     return HOST_KEYS[match[3]] if match[3] else chr(int(match[1] or match[2], 16))
 
 
+#: Each takes what follows its word. The traffic shows the answers of the first two.
 HOST_COMMANDS = {
-    "describe": HostDriver.describe, "read": HostDriver.read, "call": HostDriver.call,
-    "type": HostDriver.type, "resize": HostDriver.resize, "screen": HostDriver.screen,
-    "wait": HostDriver.wait, "help": HostDriver.help,
+    "describe": lambda driver, rest: driver.host.describe(),
+    "read": lambda driver, rest: driver.host.read(),
+    "call": HostDriver.call, "type": HostDriver.type, "resize": HostDriver.resize,
+    "screen": HostDriver.screen, "wait": HostDriver.wait,
+    "help": lambda driver, rest: driver.say(HOST_COMMANDS_HELP.rstrip()),
 }
 
 
@@ -6504,20 +6026,17 @@ def _host_typed_lines() -> Iterator[str]:
 
 def host_main(argv: list[str]) -> int:
     """`tam tick host`: drive a Tick by commands. Returns 0, 1 where one failed, 2 for usage."""
-    parser = host_parser("host", "Drive a Tick by hand or by script.", HOST_COMMANDS_HELP)
+    parser = HostParser("host", "Drive a Tick by hand or by script.", HOST_COMMANDS_HELP)
     try:
-        command = _host_parsed(parser, argv)[1]
+        command = parser.parsed(argv)[1]
         interactive = sys.stdin is not None and sys.stdin.isatty()
         with unwinding():
             driver = HostDriver(command, interactive)
             return driver.run(_host_typed_lines() if interactive else sys.stdin)
-    except HostStartError as error:
-        tam.report(error, "tick.host", False)
-        for line in error.details["screen"].splitlines():
-            tam.write_stderr(f"  | {tam.printable(line)}\n".encode("utf-8", "replace"))
-        return error.exit_status
     except tam.TamError as error:
         tam.report(error, "tick.host", False)
+        for line in error.details.get("screen", "").splitlines():
+            tam.write_stderr(f"  | {tam.printable(line)}\n".encode("utf-8", "replace"))
         return error.exit_status
 
 

@@ -5,8 +5,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 import tam_tick as host
 from support import DEADLINE, ROOT
@@ -55,6 +58,14 @@ def begun(**limits: float) -> object:
     session.take_output()
     assert session.state is not None and session.ended is None
     return session
+
+
+@contextmanager
+def fails(kind: str, match: str | None = None) -> Iterator[object]:
+    """What is done here raises a HostError of a kind, whose message fits a pattern."""
+    with pytest.raises(host.HostError, match=match) as caught:
+        yield caught
+    assert caught.value.kind == kind
 
 
 def descriptors() -> set[int]:

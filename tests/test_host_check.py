@@ -132,12 +132,19 @@ def test_nothing_that_mutates_is_called_without_approval() -> None:
         assert row(silent, "update.seq")["detail"] == "no updates were seen"
 
 
-def test_a_call_that_cannot_be_sent_says_why() -> None:
-    calls = [("set", {"text": 5}), ("nothing", {})]
+@pytest.mark.parametrize(("calls", "why"), [
+    ([("set", {"text": 5}), ("nothing", {})], "set was not called: args/text must be a string; "
+                                              "found 5"),
+    ([("set", {"text": "x"}), ("nothing", {})], "nothing was not called: the catalogue has no "
+                                                "such tool"),
+])
+def test_a_call_that_cannot_be_sent_fails_the_check_and_says_why(calls: list, why: str) -> None:
     report = host.host_check(tick("wrong.py", "none"), calls, 30.0)
+    assert report["conforms"] is False and report["outcome"] == "ok"
+    assert broken(report) == ["call.approved"]
     assert row(report, "call.approved") | {"rule": ""} == {
-        "id": "call.approved", "section": "7.2", "level": "must", "rule": "", "ok": None,
-        "detail": "set was not called: args/text must be a string; found 5"}
+        "id": "call.approved", "section": "7.2", "level": "must", "rule": "", "ok": False,
+        "detail": f"{why}; mend the --call, or the catalogue"}
 
 
 def test_schema_words_that_are_not_checked_are_named(tmp_path: object) -> None:
@@ -237,6 +244,12 @@ def test_the_report_for_people(capfd: pytest.CaptureFixture) -> None:
     assert any(line.startswith("– junk.line") for line in lines)
     assert lines[-1].startswith("does not conform (outcome violation): ")
     assert ", 1 broken, 0 warnings, " in lines[-1]
+
+
+def test_a_call_that_cannot_be_sent_is_a_status(capfd: pytest.CaptureFixture) -> None:
+    status, out, err = run(capfd, "--call", "no_such_tool", "{}", "--", *tick("note.py"))
+    assert (status, err) == (1, "")
+    assert "✗ call.approved" in out and "no_such_tool was not called: the catalogue has no" in out
 
 
 def test_a_warning_for_people(capfd: pytest.CaptureFixture) -> None:

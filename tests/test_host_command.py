@@ -63,7 +63,7 @@ def test_commands_that_fail(capfd: pytest.CaptureFixture, monkeypatch: pytest.Mo
     complaints = [line for line in lines if line.startswith("!")]
     assert len(complaints) == 7
     assert complaints[0] == "! there is no command dance; `help` lists them"
-    assert "the arguments do not fit increment" in complaints[3] and "amount" in complaints[3]
+    assert complaints[3].startswith("! increment was not called: args") and "amount" in complaints[3]
     assert "no update came" in lines and lines[-1].endswith('"result": []}')
 
 

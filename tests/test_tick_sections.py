@@ -41,6 +41,12 @@ def test_banners_are_of_one_width() -> None:
             assert len(line) == 100 if BANNER.match(line) else re.fullmatch(" *# -- .+ --", line)
 
 
+def test_a_function_has_its_name_alone() -> None:
+    """The sections are one module: what a later one defines again, an earlier one would call."""
+    names = [node.name for node in ast.parse(SOURCE).body if hasattr(node, "name")]
+    assert [name for name in names if names.count(name) > 1] == []
+
+
 def test_a_section_uses_only_what_stands_above_its_end() -> None:
     ends = [*list(sections().values())[1:], len(SOURCE.splitlines()) + 1]
     tree = ast.parse(SOURCE)
