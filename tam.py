@@ -94,6 +94,8 @@ BUSY_LOOK = 0.002
 LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
 #: Items in one answer (P 4.1): the default, and what an asked limit is clamped to.
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+#: Where counting ends, so that it takes no longer the more there is. At least LIMIT_MAX.
+TOTAL_MAX = 1000
 #: Bytes of a description: long enough for a page of context, short enough for a model's window.
 DESCRIPTION_MAX = 64 * 1024
 TITLE_MAX = 1000
@@ -2942,11 +2944,16 @@ def task_list(work: Work, args: dict) -> dict:
     return {
         "tasks": tasks,
         "count": len(tasks),
-        "total": len(tasks) if whole else _total(work, args, where, parameters),
+        **(bounded_total(len(tasks)) if whole else _total(work, args, where, parameters)),
         "limit": limit,
         "truncated": more,
         "next_cursor": tasks[-1]["id"] if more else None,
     }
+
+
+def bounded_total(found: int) -> dict:
+    """Return what a list says of how much there is, of up to TOTAL_MAX + 1 that were found."""
+    return {"total": min(found, TOTAL_MAX), "total_is_exact": found <= TOTAL_MAX}
 
 
 def clamp_limit(limit: int) -> int:
@@ -3017,12 +3024,14 @@ def _after(work: Work, cursor: int | None) -> tuple[str, dict]:
     return clause, {"after": row["created"], "cursor": cursor}
 
 
-def _total(work: Work, args: dict, where: str, parameters: dict) -> int:
+def _total(work: Work, args: dict, where: str, parameters: dict) -> dict:
     if not any(args.get(name) for name in COUNTED_FILTERS):
         counts = _counts(work)
         wanted = args.get("status")
-        return sum(counts) if wanted is None else counts[STATUSES.index(wanted)]
-    return work.db.execute(f"SELECT count(*) FROM task WHERE {where}", parameters).fetchone()[0]
+        total = sum(counts) if wanted is None else counts[STATUSES.index(wanted)]
+        return {"total": total, "total_is_exact": True}
+    some = f"SELECT 1 FROM task WHERE {where} LIMIT {TOTAL_MAX + 1}"
+    return bounded_total(len(work.db.execute(some, parameters).fetchall()))
 
 
 def task_show(work: Work, args: dict) -> dict:
@@ -3049,11 +3058,11 @@ def _events(work: Work, column: str, key: int, args: dict) -> dict:
     more = len(events) > limit
     if more:
         del events[0 if since is None else limit]
-    count = f"SELECT count(*) FROM task_events WHERE {column} = ?"
+    every = f"SELECT 1 FROM task_events WHERE {column} = ? LIMIT {TOTAL_MAX + 1}"
     return {
         "events": events,
         "count": len(events),
-        "total": work.db.execute(count, (key,)).fetchone()[0],
+        **bounded_total(len(work.db.execute(every, (key,)).fetchall())),
         "limit": limit,
         "truncated": more,
         "next_cursor": events[-1]["id"] if events else since or 0,
@@ -4004,8 +4013,12 @@ def show_tasks(paper: Paper, data: dict, args: dict) -> None:
 
 def _tell_of_more(paper: Paper, data: dict, flag: str) -> None:
     if data.get("truncated"):
-        shown = f"{data['count']} of {data['total']} shown"
-        paper.info(f"{shown}; go on with {flag} {data['next_cursor']}.")
+        paper.info(f"{_shown(data)}; go on with {flag} {data['next_cursor']}.")
+
+
+def _shown(data: dict) -> str:
+    total = data["total"] if data["total_is_exact"] else f"more than {data['total']:,}"
+    return f"{data['count']} of {total} shown"
 
 
 def show_task(paper: Paper, data: dict, args: dict) -> None:
@@ -4062,8 +4075,7 @@ def show_events(paper: Paper, data: dict, args: dict) -> None:
     if "since" in args:
         _tell_of_more(paper, data, "--since")
     elif data.get("truncated"):  # the newest are shown: what is missing came before them
-        shown = f"The newest {data['count']} of {data['total']} shown"
-        paper.info(f"{shown}; --since 0 begins at the first.")
+        paper.info(f"The newest {_shown(data)}; --since 0 begins at the first.")
 
 
 def _event_words(event: dict) -> str:
@@ -4229,7 +4241,7 @@ HELP_WORDS = {
     "tag": "only tasks with this label; repeated: with all of them",
     "assigned": "only tasks of this agent's id, of `me`, or `unassigned` ones",
     "search": "only tasks with this text in title or description, in any case",
-    "limit": "at most this many: {}",
+    "limit": f"at most this many: {{}}; a total is exact up to {TOTAL_MAX}",
     ("task.list", "limit"): "at most this many: {} with --json, else all",
     "cursor": "go on after this one: the next_cursor of the page before",
     "since": "what came after this event, oldest first; 0 begins at the start; without it"
