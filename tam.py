@@ -2031,6 +2031,18 @@ LEVELS = range(1, 6)
 #: How the indexes for the filters end: a stretch with one status and one level is in the order of
 #: the list. So two indexes serve every set of filters: what is not asked for, all its values are.
 STRETCH = f"status, {LEVEL}, {CREATED}, id"
+#: Ranges of characters that a search takes as they are, but for the case of ASCII, and that compose
+#: with none of these: in a text of no others SQLite's LIKE finds what a comparison by `fold` does.
+PLAIN = (
+    "\t-~\xa1-\xb4\xb6-\xbf\xe0-\xff\u0430-\u045f\u2010-\u2027\u2190-\u22ff\u2500-\u27bf"
+    "\u3001-\u3029\u3030-\u3098\u309b-\u9fff\uac00-\ud7a3\ufe0f-\ufe0f\uff01-\uff20"
+    "\uff5b-\uff9d\U0001f300-\U0001faff\U00020000-\U0002f7ff"
+)
+ODD = "({0})".format(" OR ".join(
+    f"typeof({text}) = 'blob' OR length({text}) <> length(CAST({text} AS BLOB))"
+    f" AND ({text} GLOB '*[^{PLAIN}]*' OR instr({text}, char(0)) > 0)"
+    for text in ("title", "content")
+))
 
 #: What tam 1.0.13 has on disk (contract, data model).
 BASE_SCHEMA = (
@@ -2102,6 +2114,7 @@ LAYOUT_SCHEMA = (
     f"CREATE INDEX IF NOT EXISTS idx_task_level ON task(project_id, {STRETCH}) WHERE {LIVE}",
     f"CREATE INDEX IF NOT EXISTS idx_task_agent ON task(project_id, assigned_agent, {STRETCH})"
     f" WHERE {LIVE}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_odd ON task(project_id) WHERE {LIVE} AND {ODD}",
     "CREATE INDEX IF NOT EXISTS idx_events_task ON task_events(task_id, id)",
     "CREATE INDEX IF NOT EXISTS idx_events_project ON task_events(project_id, id)",
     """CREATE TABLE IF NOT EXISTS task_count (
@@ -2204,7 +2217,7 @@ LAST_EVENT = "SELECT IFNULL(max(id), 0) FROM task_events WHERE project_id = ?"
 #: tam that does not know it would set it back, and two in turn would each make the layout anew.
 VERSIONS = (
     "SELECT user_version, application_id, EXISTS (SELECT * FROM sqlite_master WHERE name ="
-    " 'task_tag') FROM pragma_user_version, pragma_application_id"
+    " 'idx_task_odd') FROM pragma_user_version, pragma_application_id"
 )
 HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 
@@ -3060,8 +3073,8 @@ def _stretches(work: Work, args: dict) -> tuple[list[str], dict]:
         parameters["agent"] = work.need_agent() if args["assigned"] == ME else args["assigned"]
     if args.get("search"):
         source += " CROSS JOIN task ON id = task_id"
-        where.append("tam_matches(CAST(title AS BLOB), CAST(content AS BLOB))")
-        work.db.create_function("tam_matches", 2, _matcher(args["search"]))
+        has_text, parameters["text"] = _search(work, args["search"])
+        where.append(has_text)
     every = f"FROM {source} WHERE {' AND '.join(where)}"
     if not any(args.get(name) for name in ("status", "priority", "assigned", "tag")):
         return [every], parameters
@@ -3074,19 +3087,37 @@ def _stretches(work: Work, args: dict) -> tuple[list[str], dict]:
 
 ME, UNASSIGNED = "me", "unassigned"
 OTHER_TAG = "EXISTS (SELECT 1 FROM task_tag AS t WHERE t.task_id = task_tag.task_id AND t.tag = "
+#: SQLite looks through the plain texts, Python through the odd ones and at what SQLite has found:
+#: to call Python for a row costs more than all else that is done with it.
+HAS_TEXT = (
+    f"({{}} OR id IN (SELECT id FROM task WHERE project_id = :project AND {LIVE} AND {ODD}))"
+    " AND tam_matches(CAST(title AS BLOB), CAST(content AS BLOB))"
+)
 
 
-def _matcher(wanted: str) -> object:
+def _search(work: Work, wanted: str) -> tuple[str, str]:
+    """Return the condition for tasks with a text in them, and its parameter :text."""
     needle = fold(wanted)
 
-    def matches(*texts: bytes | None) -> bool:
-        return any(text is not None and needle in fold(_text(text)) for text in texts)
+    def matches(title: bytes | None, content: bytes | None) -> bool:
+        return needle in fold(_text(title or b"")) or needle in fold(_text(content or b""))
 
-    return matches
+    work.db.create_function("tam_matches", 2, matches)
+    # Patterns have a limit, and U+FFFD may stand for other bytes; but what has all of the needle
+    # has the beginning of it.
+    text = needle[:TITLE_MAX].split("\ufffd")[0]
+    if not text.encode().islower():  # of bytes: no letters of ASCII, whose case could differ
+        return HAS_TEXT.format("instr(title, :text) OR instr(content, :text)"), text
+    pattern = text.replace("%", "_")  # which is any character
+    return HAS_TEXT.format("title LIKE :text OR content LIKE :text"), f"%{pattern}%"
 
 
 def fold(text: str) -> str:
-    """Return `text` as it is compared in a search: the same for É and é in any form of writing."""
+    """Return `text` as it is compared in a search: the same for É and é in any form of writing.
+
+    What is one character to a reader is one here: neither e nor a lone accent is a part of é, in
+    whichever of its forms it is stored or searched.
+    """
     if text.isascii():
         return text.lower()
     import unicodedata

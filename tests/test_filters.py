@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import sqlite3
 import unicodedata
 from pathlib import Path
@@ -202,9 +203,7 @@ def test_every_set_of_filters_finds_what_a_plain_look_finds(
         assert found == expected, arguments
 
 
-TAGS = (
-    "SELECT task_id, tag, project, state, level, agent, made FROM task_tag ORDER BY 1, 2"
-)
+TAGS = "SELECT task_id, tag, project, state, level, agent, made FROM task_tag ORDER BY 1, 2"
 
 
 def test_the_tags_follow_every_way_to_change_a_task(odd: tam.Tam, scratch_home: Path) -> None:
@@ -212,8 +211,10 @@ def test_the_tags_follow_every_way_to_change_a_task(odd: tam.Tam, scratch_home: 
     query(path, "INSERT INTO project(name) VALUES ('q')")
     for statement in (
         "UPDATE task SET status = 2 - status", "UPDATE task SET priority = 4 WHERE id < 4",
-        "UPDATE task SET project_id = 2 WHERE id = 1", "UPDATE task SET is_deleted = 1 - is_deleted",
-        "UPDATE task SET tags = '' WHERE id = 3", "UPDATE task SET tags = 'x,y' WHERE id IN (2, 3)",
+        "UPDATE task SET project_id = 2 WHERE id = 1",
+        "UPDATE task SET is_deleted = 1 - is_deleted",
+        "UPDATE task SET tags = '' WHERE id = 3",
+        "UPDATE task SET tags = 'x,y' WHERE id IN (2, 3)",
         "UPDATE task SET created = '2020-02-02 00:00:00', assigned_agent = 'z'",
         "UPDATE task SET status = 0, tags = 'v,w', project_id = 1, assigned_agent = NULL",
         "UPDATE task SET id = 99 WHERE id = 5", "DELETE FROM task WHERE id = 1", "DELETE FROM task",
@@ -234,3 +235,113 @@ def test_the_longest_tags_come_through(odd: tam.Tam) -> None:
         assert [one["id"] for one in found] == [task["id"]]
     assert odd.call("task.claim", {"id": task["id"], "agent": "a"})["task"]["tags"] == tags
     assert odd.call("task.list", {"tag": tags, "assigned": "a"})["count"] == 1
+
+
+# -- search --
+
+#: Signs that change, compose or expand when texts are compared, and some that do not.
+ALPHABET = [
+    *"aAeEiksSß%_\\*[]^-, \n\0", "é", "É", "\u0301", "\u0323", "İ", "ı", "ſ", "\u212a", "µ", "ﬁ",
+    *"σςΣпПйЙ\u0306登録かが\u3099각가\u11a8\u1100", "\uf900", "豈", "Ａ", "ａ", "！", "👍", "\ufe0f",
+    "\U0001f1e6", "\U00010400", "क\u093c", "\u0958", "\u0130", "\ufffd", "\u2126", "≠", "=\u0338",
+]
+
+
+def test_plain_characters_are_what_a_search_takes_them_for() -> None:
+    plain, rest = set(), tam.PLAIN
+    while rest:
+        first, last = (rest[0], rest[2]) if rest[1:2] == "-" else (rest[0], rest[0])
+        plain |= set(map(chr, range(ord(first), ord(last) + 1)))
+        rest = rest[3:] if rest[1:2] == "-" else rest[1:]
+    assert set("\t\n azAZ09~%_\\é登録かが각！") < plain and "É" not in plain
+    follows = {chr(code) for code in (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))}
+    for code in range(0x110000):
+        parts = unicodedata.decomposition(chr(code)).split()
+        if len(parts) == 2 and not parts[0].startswith("<"):
+            follows.add(chr(int(parts[1], 16)))
+    for char in plain:
+        assert tam.fold(char) == (char.lower() if char.isascii() else char), char
+        assert not unicodedata.combining(char) and char not in follows, char
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> tuple[tam.Tam, list]:
+    """A tam whose tasks have texts of ALPHABET, in any type and encoding, and these texts."""
+    home = tmp_path_factory.mktemp("texts")
+    opened = tam.Tam(env={"TAM_HOME": str(home), "TAM_PROJECT": "p"})
+    opened.call("project.add", {"name": "p"})
+    choice = random.Random(7)
+    rows = [tuple("".join(choice.choices(ALPHABET, k=choice.randrange(1, 9))) for _ in range(2))
+            for _ in range(1_500)]
+    rows += [(title, None) for title, _ in rows[:50]]
+    rows += [(title.encode(), content.encode()) for title, content in rows[:50]]
+    rows += [(b"\xff" + title.encode(), b"caf\xe9") for title, _ in rows[50:100]]
+    rows += [("plain " * 3, "x" * 70_000), (f"{'y' * 1_000}é", "z" * 60_000 + "é")]
+    db = sqlite3.connect(home / "tam.db3")
+    with db:
+        db.executemany("INSERT INTO task (title, content, project_id) VALUES (?, ?, 1)", rows)
+        db.execute("UPDATE task SET title = CAST(title AS TEXT) WHERE id % 3 = 0")
+        db.execute("UPDATE task SET content = CAST(content AS TEXT) WHERE id % 2 = 0")
+    db.close()
+    shown = []
+    for row in rows:
+        shown.append([one.decode("utf-8", "replace") if isinstance(one, bytes) else one or ""
+                      for one in row])
+    yield opened, shown
+    opened.close()
+
+
+def found_by(opened: tam.Tam, needle: str) -> set:
+    found, page = set(), {}
+    while page is not None:
+        data = opened.call("task.list", {"search": needle, "limit": 1000, **page})
+        found |= {task["id"] for task in data["tasks"]}
+        page = {"cursor": data["next_cursor"]} if data["truncated"] else None
+    return found
+
+
+def test_a_search_finds_what_a_comparison_of_all_texts_finds(texts: tuple) -> None:
+    opened, rows = texts
+    choice = random.Random(11)
+    needles = [*ALPHABET, "paris", "caf", "CAFÉ", "x" * 60_000, "z" * 60_000 + "É", "y" * 999 + "Y",
+               "x" * 60_000 + "y", "%%", "__", "%_", "a_", "_a", "\\%", "f\ufffd", "a\ufffdb"]
+    needles += ["".join(choice.choices(ALPHABET, k=choice.choice((2, 2, 3)))) for _ in range(150)]
+    for needle in needles:
+        wanted = tam.fold(needle)
+        expected = {number for number, row in enumerate(rows, 1)
+                    if any(wanted in tam.fold(text) for text in row)}
+        assert found_by(opened, needle) == expected, ascii(needle)[:50]
+
+
+@pytest.mark.parametrize("stored", ["cafe\u0301", "caf\u00e9"])
+@pytest.mark.parametrize("needle, found", [
+    ("é", True), ("e\u0301", True), ("É", True), ("f\u00e9", True), ("fe\u0301", True),
+    ("e", False), ("fe", False), ("\u0301", False), ("f", True), ("caf", True),
+])
+def test_what_is_one_character_to_a_reader_is_found_whole_in_either_form(
+    scratch_home: Path, stored: str, needle: str, found: bool
+) -> None:
+    opened = make_project()
+    opened.call("task.add", {"title": stored})
+    opened.call("task.add", {"title": "t", "description": f"x {stored} x"})
+    assert opened.call("task.list", {"search": needle})["count"] == (2 if found else 0)
+
+
+def test_marks_that_compose_with_nothing_are_characters_of_their_own(scratch_home: Path) -> None:
+    opened = make_project()
+    opened.call("task.add", {"title": "x\u0301\u0323"})
+    for needle in ("\u0301", "\u0323\u0301", "\u0301\u0323", "x", "X\u0323"):
+        assert opened.call("task.list", {"search": needle})["count"] == 1, ascii(needle)
+
+
+def test_python_looks_only_at_what_sqlite_cannot_decide(
+    texts: tuple, monkeypatch: pytest.MonkeyPatch, scratch_home: Path
+) -> None:
+    opened = make_project("p", 40, "Task 登録 {} 100%")
+    opened.call("task.add", {"title": "É"})
+    looks, fold = [], tam.fold
+    monkeypatch.setattr(tam, "fold", lambda text: looks.append(text) or fold(text))
+    for needle, found in (("zzz", 0), ("登陆", 0), ("TASK 登録 12 ", 1), ("00%", 40), ("é", 1)):
+        looks.clear()
+        assert opened.call("task.list", {"search": needle})["count"] == found
+        assert len(looks) <= 1 + 2 * (found + 1), needle
