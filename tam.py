@@ -96,6 +96,8 @@ BUSY_LOOK = 0.002
 LEASE_DEFAULT, LEASE_MIN, LEASE_MAX = 900, 5, 86_400
 #: Items in one answer (P 4.1): the default, and what an asked limit is clamped to.
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+#: Where counting ends, so that it takes no longer the more there is. At least LIMIT_MAX.
+TOTAL_MAX = 1000
 #: Bytes of a description: long enough for a page of context, short enough for a model's window.
 DESCRIPTION_MAX = 64 * 1024
 TITLE_MAX = 1000
@@ -1106,6 +1108,24 @@ CREATED = "IFNULL(created, '')"
 FREE = "assigned_agent IS NULL"
 HELD = "assigned_agent IS NOT NULL"
 ENDS = "IFNULL(lease_expires_at, 0)"
+#: The priority: one of LEVELS, also where another program wrote one that is out of range.
+LEVEL = "CAST(min(max(priority, 1), 5) AS INTEGER)"
+LEVELS = range(1, 6)
+#: How the indexes for the filters end: a stretch with one status and one level is in the order of
+#: the list. So two indexes serve every set of filters: what is not asked for, all its values are.
+STRETCH = f"status, {LEVEL}, {CREATED}, id"
+#: Ranges of characters that a search takes as they are, but for the case of ASCII, and that compose
+#: with none of these: in a text of no others SQLite's LIKE finds what a comparison by `fold` does.
+PLAIN = (
+    "\t-~\xa1-\xb4\xb6-\xbf\xe0-\xff\u0430-\u045f\u2010-\u2027\u2190-\u22ff\u2500-\u27bf"
+    "\u3001-\u3029\u3030-\u3098\u309b-\u9fff\uac00-\ud7a3\ufe0f-\ufe0f\uff01-\uff20"
+    "\uff5b-\uff9d\U0001f300-\U0001faff\U00020000-\U0002f7ff"
+)
+ODD = "({0})".format(" OR ".join(
+    f"typeof({text}) = 'blob' OR length({text}) <> length(CAST({text} AS BLOB))"
+    f" AND ({text} GLOB '*[^{PLAIN}]*' OR instr({text}, char(0)) > 0)"
+    for text in ("title", "content")
+))
 
 #: What tam 1.0.13 has on disk (contract, data model).
 BASE_SCHEMA = (
@@ -1152,16 +1172,32 @@ V2_SCHEMA = (
     f"""CREATE UNIQUE INDEX idx_task_idempotency ON task(project_id, idempotency_key)
   WHERE {KEYED} AND is_deleted = 0""",
 )
-#: What measured queries need beyond P 2: `next`, `list` and `status` stay as fast with a million
-#: tasks as with a thousand. Counters are kept by triggers, so that 1.0.13's writes count too.
+#: The tasks as `task list` asks for them. task_tag has the same columns, for each tag of a task.
+LISTED = (
+    f"(SELECT id AS task_id, project_id AS project, status AS state, {LEVEL} AS level,"
+    f" assigned_agent AS agent, {CREATED} AS made FROM task WHERE {LIVE})"
+)
+#: Splits the tags of the tasks that fit a condition. A recursive query, because what stands in a
+#: trigger must be known to the SQLite of every program that writes to the file.
+ADD_TAGS = f"""INSERT INTO task_tag WITH RECURSIVE cut(task_id, tag, rest) AS (
+      SELECT id, '', tags || ',' FROM task WHERE %s UNION ALL
+      SELECT task_id, trim(substr(rest, 1, instr(rest, ',') - 1)),
+        substr(rest, instr(rest, ',') + 1) FROM cut WHERE rest <> '')
+    SELECT DISTINCT tag, listed.* FROM cut JOIN {LISTED} AS listed USING (task_id)
+    WHERE tag <> ''"""
+#: What measured queries need beyond P 2: they stay as fast with a million tasks as with a thousand.
+#: Counters and tags are kept by triggers, so that 1.0.13's writes count too.
 LAYOUT_SCHEMA = (
     f"CREATE INDEX IF NOT EXISTS idx_task_free ON task(project_id, priority, {CREATED}, id)"
     f" WHERE {LIVE} AND {OPEN} AND {FREE}",
     f"CREATE INDEX IF NOT EXISTS idx_task_held ON task(project_id, {ENDS})"
     f" WHERE {LIVE} AND {OPEN} AND {HELD}",
     f"CREATE INDEX IF NOT EXISTS idx_task_list ON task(project_id, {CREATED}, id) WHERE {LIVE}",
-    f"CREATE INDEX IF NOT EXISTS idx_task_status ON task(project_id, status, {CREATED}, id)"
+    "DROP INDEX IF EXISTS idx_task_status",
+    f"CREATE INDEX IF NOT EXISTS idx_task_level ON task(project_id, {STRETCH}) WHERE {LIVE}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_agent ON task(project_id, assigned_agent, {STRETCH})"
     f" WHERE {LIVE}",
+    f"CREATE INDEX IF NOT EXISTS idx_task_odd ON task(project_id) WHERE {LIVE} AND {ODD}",
     "CREATE INDEX IF NOT EXISTS idx_events_task ON task_events(task_id, id)",
     "CREATE INDEX IF NOT EXISTS idx_events_project ON task_events(project_id, id)",
     """CREATE TABLE IF NOT EXISTS task_count (
@@ -1181,9 +1217,30 @@ LAYOUT_SCHEMA = (
       AND project_id = OLD.project_id AND status = OLD.status;
     INSERT INTO task_count SELECT NEW.project_id, NEW.status, 1 WHERE IFNULL(NEW.is_deleted, 0) = 0
       ON CONFLICT (project_id, status) DO UPDATE SET n = n + 1; END""",
+    """CREATE TABLE IF NOT EXISTS task_tag (
+  tag TEXT, task_id INTEGER, project INTEGER, state INTEGER, level INTEGER, agent TEXT, made TEXT,
+  PRIMARY KEY (task_id, tag)) WITHOUT ROWID""",
+    "CREATE INDEX IF NOT EXISTS idx_tag_level"
+    " ON task_tag(project, tag, state, level, made, task_id)",
+    "CREATE INDEX IF NOT EXISTS idx_tag_agent"
+    " ON task_tag(project, tag, agent, state, level, made, task_id)",
+    f"""CREATE TRIGGER IF NOT EXISTS task_tag_insert AFTER INSERT ON task WHEN NEW.tags <> '' BEGIN
+    {ADD_TAGS % "id = NEW.id"}; END""",
+    """CREATE TRIGGER IF NOT EXISTS task_tag_delete AFTER DELETE ON task WHEN OLD.tags <> '' BEGIN
+    DELETE FROM task_tag WHERE task_id = OLD.id; END""",
+    """CREATE TRIGGER IF NOT EXISTS task_tag_claim AFTER UPDATE OF status, assigned_agent ON task
+  WHEN NEW.tags <> '' BEGIN
+    UPDATE task_tag SET state = NEW.status, agent = NEW.assigned_agent WHERE task_id = NEW.id; END""",
+    f"""CREATE TRIGGER IF NOT EXISTS task_tag_update
+  AFTER UPDATE OF id, project_id, priority, tags, created, is_deleted ON task
+  WHEN OLD.tags <> '' OR NEW.tags <> '' BEGIN
+    DELETE FROM task_tag WHERE task_id = OLD.id;
+    {ADD_TAGS % "id = NEW.id"}; END""",
     "DELETE FROM task_count",
     f"INSERT INTO task_count SELECT project_id, status, count(*) FROM task WHERE {LIVE}"
     " GROUP BY project_id, status",
+    "DELETE FROM task_tag",
+    ADD_TAGS % "tags <> ''",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 
@@ -1241,7 +1298,12 @@ LEASED_TASKS = (
 NEXT_EXPIRY = f"SELECT min({ENDS}) {LEASED_FROM} AND {ENDS} > :now"
 COUNTS = "SELECT status, n FROM task_count WHERE project_id = ?"
 LAST_EVENT = "SELECT IFNULL(max(id), 0) FROM task_events WHERE project_id = ?"
-VERSIONS = "SELECT user_version, application_id FROM pragma_user_version, pragma_application_id"
+#: Also whether the file has what came into the layout last. A new number would not do for that: a
+#: tam that does not know it would set it back, and two in turn would each make the layout anew.
+VERSIONS = (
+    "SELECT user_version, application_id, EXISTS (SELECT * FROM sqlite_master WHERE name ="
+    " 'idx_task_odd') FROM pragma_user_version, pragma_application_id"
+)
 HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 
 
@@ -1460,7 +1522,7 @@ def _has_shared_memory(path: str) -> bool:
 
 def is_current(db: sqlite3.Connection, path: str) -> bool:
     """Say whether the file needs no migration; Startup for one of a newer tam."""
-    version, layout = db.execute(VERSIONS).fetchone()
+    version, layout, has_latest = db.execute(VERSIONS).fetchone()
     if version > USER_VERSION:
         path = path_text(path)
         raise Startup(
@@ -1468,7 +1530,7 @@ def is_current(db: sqlite3.Connection, path: str) -> bool:
             f" {USER_VERSION}. Use the newer tam that wrote it; nothing was changed",
             db_file=path, found_version=version, known_version=USER_VERSION,
         )
-    return version == USER_VERSION and layout == APPLICATION_ID
+    return version == USER_VERSION and layout == APPLICATION_ID and has_latest == 1
 
 
 def migrate(db: sqlite3.Connection, path: str) -> None:
@@ -2005,21 +2067,20 @@ def project_edit(work: Work, args: dict) -> dict:
 
 def task_list(work: Work, args: dict) -> dict:
     """One page of the matching tasks, newest first, with the total of all pages."""
-    where, parameters = _filters(work, args)
     limit = clamp_limit(args["limit"])
+    stretches, parameters = _stretches(work, args)
     page, page_parameters = _after(work, args.get("cursor"))
-    sql = (
-        f"SELECT {TASK_COLUMNS} FROM task WHERE {where}{page}"
-        f" ORDER BY {CREATED} DESC, id DESC LIMIT :limit"
-    )
-    tasks = _views(work, sql, {**parameters, **page_parameters, "limit": limit + 1})
+    total = _counted(work, args)
+    if total is None:
+        stretches, total = _sounded(work, stretches, parameters)
+    parameters |= page_parameters | {"limit": limit + 1}
+    tasks = _newest(work, stretches, page, parameters)
     more = len(tasks) > limit
-    whole = not more and not page
     del tasks[limit:]
     return {
         "tasks": tasks,
         "count": len(tasks),
-        "total": len(tasks) if whole else _total(work, args, where, parameters),
+        **total,
         "limit": limit,
         "truncated": more,
         "next_cursor": tasks[-1]["id"] if more else None,
@@ -2031,50 +2092,114 @@ def bounded(number: int) -> int:
     return min(max(number, 0), INT64_MAX)
 
 
+def bounded_total(found: int) -> dict:
+    """Return what a list says of how much there is, of up to TOTAL_MAX + 1 that were found."""
+    return {"total": min(found, TOTAL_MAX), "total_is_exact": found <= TOTAL_MAX}
+
+
+def _counted(work: Work, args: dict) -> dict | None:
+    """Return the total that the counters know: without a filter, or of a status alone."""
+    if any(args.get(name) for name in ("priority", "assigned", "tag", "search")):
+        return None
+    counts = _counts(work)
+    wanted = args.get("status")
+    total = sum(counts) if wanted is None else counts[STATUSES.index(wanted)]
+    return {"total": total, "total_is_exact": True}
+
+
+def _sounded(work: Work, stretches: list[str], parameters: dict) -> tuple[list[str], dict]:
+    """Read as far as a total needs; return what is left to be read for a page, and the total.
+
+    The ids that were found stand for the stretches that were read to their end.
+    """
+    known, room = ["NULL"], TOTAL_MAX + 1  # with nothing in its place SQLite would plan a scan
+    while stretches and room:
+        # Oldest first: so the rows stand in the file.
+        sql = f"SELECT task_id {stretches[0]} ORDER BY made, task_id LIMIT {room}"
+        ids = [row["task_id"] for row in work.db.execute(sql, parameters)]
+        room -= len(ids)
+        if room:
+            known += ids
+            del stretches[0]
+    among = f"FROM {LISTED} WHERE task_id IN ({', '.join(map(str, known))})"
+    return [*stretches, among], bounded_total(TOTAL_MAX + 1 - room)
+
+
+def _newest(work: Work, stretches: list[str], page: str, parameters: dict) -> list[dict]:
+    """Return the newest :limit tasks of a page; SQLite merges the stretches, and stops there."""
+    merged = " UNION ALL ".join(f"SELECT made, task_id {stretch}{page}" for stretch in stretches)
+    newest = f"SELECT task_id FROM ({merged} ORDER BY made DESC, task_id DESC LIMIT :limit)"
+    order = f"ORDER BY {CREATED} DESC, id DESC"
+    sql = f"SELECT {TASK_COLUMNS} FROM task WHERE id IN ({newest}) {order}"
+    return _views(work, sql, parameters)
+
+
 def clamp_limit(limit: int) -> int:
     """Return an asked limit within 1..LIMIT_MAX (P 4.1: clamped, no error)."""
     return min(max(limit, 1), LIMIT_MAX)
 
 
-def _filters(work: Work, args: dict) -> tuple[str, dict]:
-    """Return the WHERE clause of `task list` and its parameters."""
-    where, parameters = ["project_id = :project", LIVE], _scope(work)
-    if args.get("status") is not None:
-        where.append("status = :status")
-        parameters["status"] = STATUSES.index(args["status"])
-    if args.get("priority") is not None:
-        where.append("priority = :priority")
-        parameters["priority"] = args["priority"]
-    if args.get("assigned") == UNASSIGNED:
-        where.append("assigned_agent IS NULL")
-    elif args.get("assigned") is not None:
-        where.append("assigned_agent = :assigned")
-        parameters["assigned"] = work.need_agent() if args["assigned"] == ME else args["assigned"]
+def _stretches(work: Work, args: dict) -> tuple[list[str], dict]:
+    """Return what `task list` asks for as FROM and WHERE, and the parameters.
+
+    Each is one stretch of an index, in the order of the list; no task is in two.
+    """
+    source, where, parameters = LISTED, ["project = :project"], _scope(work)
     for number, tag in enumerate(args.get("tag") or ()):
-        where.append(f"instr(',' || tags || ',', :tag{number}) > 0")
-        parameters[f"tag{number}"] = f",{tag},"
+        where.append(f"{OTHER_TAG}:tag{number})" if number else "tag = :tag0")
+        source, parameters[f"tag{number}"] = "task_tag", tag
+    if args.get("assigned") == UNASSIGNED:
+        where.append("agent IS NULL")
+    elif args.get("assigned") is not None:
+        where.append("agent = :agent")
+        parameters["agent"] = work.need_agent() if args["assigned"] == ME else args["assigned"]
     if args.get("search"):
-        where.append("tam_matches(CAST(title AS BLOB), CAST(content AS BLOB))")
-        work.db.create_function("tam_matches", 2, _matcher(args["search"]))
-    return " AND ".join(where), parameters
+        source += " CROSS JOIN task ON id = task_id"
+        has_text, parameters["text"] = _search(work, args["search"])
+        where.append(has_text)
+    every = f"FROM {source} WHERE {' AND '.join(where)}"
+    if not any(args.get(name) for name in ("status", "priority", "assigned", "tag")):
+        return [every], parameters
+    return [
+        f"{every} AND state = {number} AND level = {level}"
+        for number, name in enumerate(STATUSES) if args.get("status") in (None, name)
+        for level in LEVELS if args.get("priority") in (None, level)
+    ], parameters
 
 
 ME, UNASSIGNED = "me", "unassigned"
-#: Filters whose total the counters know without looking at the tasks.
-COUNTED_FILTERS = ("priority", "assigned", "tag", "search")
+OTHER_TAG = "EXISTS (SELECT 1 FROM task_tag AS t WHERE t.task_id = task_tag.task_id AND t.tag = "
+#: SQLite looks through the plain texts, Python through the odd ones and at what SQLite has found:
+#: to call Python for a row costs more than all else that is done with it.
+HAS_TEXT = (
+    f"({{}} OR id IN (SELECT id FROM task WHERE project_id = :project AND {LIVE} AND {ODD}))"
+    " AND tam_matches(CAST(title AS BLOB), CAST(content AS BLOB))"
+)
 
 
-def _matcher(wanted: str) -> object:
+def _search(work: Work, wanted: str) -> tuple[str, str]:
+    """Return the condition for tasks with a text in them, and its parameter :text."""
     needle = fold(wanted)
 
-    def matches(*texts: bytes | None) -> bool:
-        return any(text is not None and needle in fold(_text(text)) for text in texts)
+    def matches(title: bytes | None, content: bytes | None) -> bool:
+        return needle in fold(_text(title or b"")) or needle in fold(_text(content or b""))
 
-    return matches
+    work.db.create_function("tam_matches", 2, matches)
+    # Patterns have a limit, and U+FFFD may stand for other bytes; but what has all of the needle
+    # has the beginning of it.
+    text = needle[:TITLE_MAX].split("\ufffd")[0]
+    if not text.encode().islower():  # of bytes: no letters of ASCII, whose case could differ
+        return HAS_TEXT.format("instr(title, :text) OR instr(content, :text)"), text
+    pattern = text.replace("%", "_")  # which is any character
+    return HAS_TEXT.format("title LIKE :text OR content LIKE :text"), f"%{pattern}%"
 
 
 def fold(text: str) -> str:
-    """Return `text` as it is compared in a search: the same for É and é in any form of writing."""
+    """Return `text` as it is compared in a search: the same for É and é in any form of writing.
+
+    What is one character to a reader is one here: neither e nor a lone accent is a part of é, in
+    whichever of its forms it is stored or searched.
+    """
     if text.isascii():
         return text.lower()
     import unicodedata
@@ -2095,16 +2220,8 @@ def _after(work: Work, cursor: int | None) -> tuple[str, dict]:
             f"cursor: {cursor} is no cursor of this list; give the next_cursor of a page before",
             argument="cursor", value=cursor,
         )
-    clause = f" AND {CREATED} <= :after AND ({CREATED} < :after OR id < :cursor)"
+    clause = " AND made <= :after AND (made < :after OR task_id < :cursor)"
     return clause, {"after": row["created"], "cursor": cursor}
-
-
-def _total(work: Work, args: dict, where: str, parameters: dict) -> int:
-    if not any(args.get(name) for name in COUNTED_FILTERS):
-        counts = _counts(work)
-        wanted = args.get("status")
-        return sum(counts) if wanted is None else counts[STATUSES.index(wanted)]
-    return work.db.execute(f"SELECT count(*) FROM task WHERE {where}", parameters).fetchone()[0]
 
 
 def task_show(work: Work, args: dict) -> dict:
@@ -2135,11 +2252,11 @@ def _events(work: Work, column: str, key: int, args: dict) -> dict:
     more = len(events) > limit
     if more:
         del events[0 if since is None else limit]
-    count = f"SELECT count(*) FROM task_events WHERE {column} = ?"
+    every = f"SELECT 1 FROM task_events WHERE {column} = ? LIMIT {TOTAL_MAX + 1}"
     return {
         "events": events,
         "count": len(events),
-        "total": work.db.execute(count, (key,)).fetchone()[0],
+        **bounded_total(len(work.db.execute(every, (key,)).fetchall())),
         "limit": limit,
         "truncated": more,
         "next_cursor": events[-1]["id"] if events else since or 0,
@@ -2996,13 +3113,8 @@ def snapshot(work: Work, columns: int) -> dict:
 def _column(work: Work, status_number: int, limit: int) -> list[dict]:
     if not limit:
         return []
-    return _views(work, COLUMN_TASKS, _scope(work, status=status_number, limit=limit))
-
-
-COLUMN_TASKS = (
-    f"SELECT {TASK_COLUMNS} FROM task WHERE project_id = :project AND status = :status AND {LIVE}"
-    f" ORDER BY {CREATED} DESC, id DESC LIMIT :limit"
-)
+    stretches, parameters = _stretches(work, {"status": STATUSES[status_number]})
+    return _newest(work, stretches, "", {**parameters, "limit": limit})
 
 
 # ---- people's output -----------------------------------------------------------------------------
@@ -3194,8 +3306,12 @@ def show_tasks(paper: Paper, data: dict, args: dict) -> None:
 
 def _tell_of_more(paper: Paper, data: dict, flag: str) -> None:
     if data.get("truncated"):
-        shown = f"{data['count']} of {data['total']} shown"
-        paper.info(f"{shown}; go on with {flag} {data['next_cursor']}.")
+        paper.info(f"{_shown(data)}; go on with {flag} {data['next_cursor']}.")
+
+
+def _shown(data: dict) -> str:
+    total = data["total"] if data["total_is_exact"] else f"more than {data['total']:,}"
+    return f"{data['count']} of {total} shown"
 
 
 def show_task(paper: Paper, data: dict, args: dict) -> None:
@@ -3252,8 +3368,7 @@ def show_events(paper: Paper, data: dict, args: dict) -> None:
     if "since" in args:
         _tell_of_more(paper, data, "--since")
     elif data.get("truncated"):  # the newest are shown: what is missing came before them
-        shown = f"The newest {data['count']} of {data['total']} shown"
-        paper.info(f"{shown}; --since 0 begins at the first.")
+        paper.info(f"The newest {_shown(data)}; --since 0 begins at the first.")
 
 
 def _event_words(event: dict) -> str:
@@ -3421,7 +3536,7 @@ HELP_WORDS = {
     "tag": "only tasks with this label; repeated: with all of them",
     "assigned": "only tasks of this agent's id, of `me`, or `unassigned` ones",
     "search": "only tasks with this text in title or description, in any case",
-    "limit": "at most this many: {}",
+    "limit": f"at most this many: {{}}; a total is exact up to {TOTAL_MAX}",
     ("task.list", "limit"): "at most this many: {} with --json, else all",
     "cursor": "go on after this one: the next_cursor of the page before",
     ("project.list", "cursor"): "only projects after the one with this id",

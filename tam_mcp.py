@@ -31,6 +31,8 @@ import tam
 RESULT_BUDGET = 10_000
 #: Characters of a description inside a list; tam_task_get gives it whole.
 LISTED_DESCRIPTION = 200
+#: Where a list without a limit of its own ends: so long, it need not be all that there is.
+LISTED_MAX = {"events": tam.LIMIT_DEFAULT, "next": tam.STATUS_NEXT}
 #: Characters kept free for what fit() itself adds: the marks, the note and a cursor.
 MARK_ROOM = 400
 #: Messages of one batch: the reply to it is one line too, and could be a hundred times as long.
@@ -250,9 +252,9 @@ def fit(data: dict, budget: int, forward: bool = False) -> str:
     """The text of an answer, in at most `budget` characters.
 
     Descriptions in lists are always shortened. If that is not enough, a list loses whole items and
-    the answer says `truncated`, `total` and where to go on; if even that is not enough, the longest
-    text is cut last, with its full length beside it. Of events the newest are kept, or the oldest
-    when the caller reads `forward` from an event that it named.
+    the answer says `truncated`, of how many and where to go on; if even that is not enough, the
+    longest text is cut last, with its full length beside it. Of events the newest are kept, or the
+    oldest when the caller reads `forward` from an event that it named.
     """
     data = _shorten_listed(data)
     text = _compact(data)
@@ -317,7 +319,9 @@ def _holds(items: Iterable[dict], room: int) -> int:
 
 def _marks(key: str, kept: list, data: dict) -> dict:
     """What a shortened list says of itself: that it is one, of how many, and where to go on."""
-    marks = {"truncated": True, "total": data.get("total", len(data[key]))}
+    length = len(data[key])
+    marks = {"truncated": True, "total": data.get("total", length)}
+    marks["total_is_exact"] = data.get("total_is_exact", length != LISTED_MAX.get(key))
     if "count" in data:
         marks["count"] = len(kept)
     if "next_cursor" in data:

@@ -668,10 +668,11 @@ class Board:
     """All that a picture of the board depends on, but for its size. Tasks are TaskViews (P §3.3).
 
     `screen` is "projects", "tasks" or "task". `served` is the project whose state agents read, and
-    `wired` says that some may. `project` is the opened one, None on the first screen. `columns` and
-    `totals` go with COLUMNS; a selection (`chosen`) is the id of a task, so that it survives what
-    others do. `follow` is a task to select once it appears, `leaving` one that leaves its column by
-    a key of this board. `now` is in Unix seconds, `page` in rows.
+    `wired` says that some may. `project` is the opened one, None on the first screen. `columns`,
+    `totals` and `exact` (False where there are more) go with COLUMNS; a selection (`chosen`) is the
+    id of a task, so that it survives what others do. `follow` is a task to select once it appears,
+    `leaving` one that leaves its column by a key of this board. `now` is in Unix seconds, `page` in
+    rows.
     """
 
     screen: str = "projects"
@@ -684,6 +685,7 @@ class Board:
     project: str | None = None
     columns: tuple[tuple[dict, ...], ...] = NOTHING
     totals: tuple[int, ...] = (0, 0, 0)
+    exact: tuple[bool, ...] = (True, True, True)
     column: int = 0
     chosen: tuple[int | None, ...] = (None, None, None)
     follow: int | None = None
@@ -1157,7 +1159,8 @@ def _arrange_tasks(board: Board, content: dict) -> Board:
     wanted = board.follow
     if wanted is None and board.chosen[board.column] != board.leaving:
         wanted = board.chosen[board.column]
-    board = replace(board, columns=columns, totals=tuple(content["totals"]), chosen=chosen)
+    totals = {name: tuple(content[name]) for name in ("totals", "exact")}
+    board = replace(board, columns=columns, chosen=chosen, **totals)
     if board.leaving is not None and board.leaving not in map(_id, columns[board.column]):
         board = replace(board, leaving=None)
     if board.search and not columns[board.column]:
@@ -1569,9 +1572,10 @@ def side_by_side(board: Board, width: int, height: int) -> list[Line]:
 def _column_box(board: Board, column: int, width: int, height: int) -> list[Line]:
     style, name = ("focus", "focus") if column == board.column else ("border", "title")
     lines, above, below = cards(board, column, width - 2, height - 2)
+    total = _at_least(board, column, board.totals[column])
     return boxed(
         lines, (width, height), style,
-        title=[(f" {COLUMNS[column][1]} ", name), (f"{board.totals[column]} ", "dim")],
+        title=[(f" {COLUMNS[column][1]} ", name), (f"{total} ", "dim")],
         above=[(f" ▲ {above} more ", "more")] if above else [],
         below=[(_more_below(board, column, below), "more")] if below else [],
     )
@@ -1580,18 +1584,24 @@ def _column_box(board: Board, column: int, width: int, height: int) -> list[Line
 def _more_below(board: Board, column: int, below: int) -> str:
     """Return the sign for more tasks; at the last one that can be reached, how to find the rest."""
     if below == board.totals[column] - len(board.columns[column]):
-        return f" {below} more: search / "
-    return f" ▼ {below} more "
+        return f" {_at_least(board, column, below)} more: search / "
+    return f" ▼ {_at_least(board, column, below)} more "
+
+
+def _at_least(board: Board, column: int, number: int) -> str:
+    """Return a number of a column's tasks, with a plus where that may have more of them."""
+    return f"{number}" if board.exact[column] else f"{number}+"
 
 
 def one_column(board: Board, width: int, height: int) -> list[Line]:
     """Return the chosen column alone, under a line that names all three, or as many as fit."""
     lines, above, below = cards(board, board.column, width, height - 1)
-    signs = f"▲{above} " * (above > 0) + f"▼{below} " * (below > 0)
+    under = _at_least(board, board.column, below)
+    signs = f"▲{above} " * (above > 0) + f"▼{under} " * (below > 0)
     names: Line = []
     for column, (_, title) in enumerate(COLUMNS):
         style = "tab" if column == board.column else "dim"
-        names.append((f" {title} {board.totals[column]} ", style))
+        names.append((f" {title} {_at_least(board, column, board.totals[column])} ", style))
     if line_width(names) + len(signs) + 1 > width:
         names = [("‹", "focus"), names[board.column], ("›", "focus")]
     if line_width(names) + len(signs) + 1 > width:
@@ -2484,6 +2494,7 @@ def _columns(snapshot: dict) -> dict:
     return {
         "columns": [snapshot["columns"][status] for status, _ in COLUMNS],
         "totals": [snapshot["counts"][status.replace("-", "_")] for status, _ in COLUMNS],
+        "exact": [True for _ in COLUMNS],
     }
 
 
@@ -2499,6 +2510,7 @@ def _look_at_tasks(store: tam.Tam, wanted: Interest) -> dict:
     return {
         "columns": [page["tasks"] for page in found],
         "totals": [page["total"] for page in found],
+        "exact": [page["total_is_exact"] for page in found],
     }
 
 

@@ -4,12 +4,13 @@
     python tests/bench.py core scale only these parts
 
 Not run by pytest, and nothing here is asserted: a machine's speed is no property of tam. Parts are
-core, starts, scale, loop, crowd, drain, mcp and tick. Use a virtual environment whose Python has no
-start-up hooks. The aims in the words are those of the project.
+core, starts, scale, filters, loop, crowd, drain, mcp and tick. Use a virtual environment whose
+Python has no start-up hooks. The aims in the words are those of the project.
 """
 from __future__ import annotations
 
 import compileall
+import itertools
 import json
 import os
 import select
@@ -58,15 +59,20 @@ def fill(home: str, tasks: int) -> str:
     with_tam.call("project.add", {"name": "bench"})
     path = with_tam.config["db_file"]
     with_tam.close()
-    db = sqlite3.connect(path)
-    db.execute(
-        "INSERT INTO task (title, project_id, priority, created) WITH RECURSIVE n(i) AS"
+    query(
+        path, "INSERT INTO task (title, project_id, priority, created) WITH RECURSIVE n(i) AS"
         " (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) SELECT 'task ' || i, 1, 1 + i % 5,"
-        " datetime(1700000000 + i, 'unixepoch') FROM n", (tasks,),
+        " datetime(1700000000 + i, 'unixepoch') FROM n LIMIT ?", tasks, tasks,
     )
-    db.commit()
-    db.close()
     return path
+
+
+def query(path: str, sql: str, *parameters: object) -> None:
+    """Run one statement on a database and keep what it changes."""
+    db = sqlite3.connect(path)
+    with db:
+        db.execute(sql, parameters)
+    db.close()
 
 
 def timed(argv: list, env: dict) -> float:
@@ -190,12 +196,61 @@ def bench_scale() -> None:
         fill(small, 1000)
         fill(large, 1_000_000)
         for name, words in commands.items():
-            medians = alternated({
-                "small": (tam_command(*words), environment(small)),
-                "large": (tam_command(*words), environment(large)),
-            })
-            print(f"  {name:<8}{medians['small'] * 1000:7.1f} ms{medians['large'] * 1000:7.1f} ms"
-                  f"  {medians['large'] / medians['small']:5.2f} x")
+            print_growth(name, words, {"small": small, "large": large}, RUNS)
+
+
+#: Half of the tasks are of one kind and half of another; what is of both kinds, or rare, is few.
+TWO_KINDS = """
+INSERT INTO task (title, content, project_id, status, assigned_agent, lease_expires_at, priority,
+  tags, created) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+  SELECT CASE WHEN i % 2 THEN 'alpha ' ELSE 'beta ' END || i, 'What is to be done, and how.', 1,
+    CASE WHEN i % 2 THEN 0 ELSE 2 END, CASE WHEN i % 4 = 1 THEN 'b' WHEN i % 4 = 3 THEN 'c' END,
+    4000000000, CASE WHEN i % 2 THEN 1 ELSE 3 END,
+    CASE WHEN i % 2 THEN 'red,green' ELSE 'blue' END, datetime(1700000000 + i, 'unixepoch') FROM n
+"""
+ONE_KIND = {"status": "todo", "assigned": "b", "priority": "1", "tag": "red", "search": "alpha"}
+OTHER_KIND = {
+    "status": "done", "assigned": "unassigned", "priority": "3", "tag": "blue", "search": "beta",
+}
+RARE = {"status": "in-progress", "assigned": "d", "priority": "5", "tag": "rare", "search": "zzz"}
+
+
+def questions() -> dict:
+    """Return the flags of every filter and pair, of many tasks and of few, by what to call them."""
+    pairs = list(itertools.combinations(ONE_KIND, 2))
+    asked = {f"{name}, {much}": {name: kind[name]} for name in ONE_KIND
+             for much, kind in (("many", ONE_KIND), ("few", RARE))}
+    for one, other in pairs:
+        asked[f"{one} + {other}, many"] = {one: ONE_KIND[one], other: ONE_KIND[other]}
+        asked[f"{one} + {other}, few"] = {one: ONE_KIND[one], other: OTHER_KIND[other]}
+    return {"none": [], **{
+        name: [word for flag in flags.items() for word in (f"--{flag[0]}", flag[1])]
+        for name, flags in asked.items()
+    }}
+
+
+def bench_filters() -> None:
+    """Whole process: every filter and pair at 1,000 and 200,000 tasks (aim 1.3; 3 with search)."""
+    sizes = {"small": 1000, "large": 200_000}
+    with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as large:
+        homes = {"small": small, "large": large}
+        for name, home in homes.items():
+            query(fill(home, 0), TWO_KINDS, sizes[name])
+        for name, flags in questions().items():
+            for cursor in ([], ["--cursor", "900"]):
+                words = ("task", "list", *flags, *cursor, "--json")
+                print_growth(name + " after 900" * bool(cursor), words, homes, 10)
+        for words in (("task", "next", "--claim"), ("task", "add", "x", "--tag", "red")):
+            print_growth(" ".join(words[1:3]), (*words, "--json"), homes, RUNS)
+
+
+def print_growth(name: str, words: tuple, homes: dict, runs: int) -> None:
+    """Print how long a command takes in a small and in a large home."""
+    medians = alternated(
+        {size: (tam_command(*words), environment(home)) for size, home in homes.items()}, runs
+    )
+    print(f"  {name:<36}{medians['small'] * 1000:7.1f} ms{medians['large'] * 1000:7.1f} ms"
+          f"  {medians['large'] / medians['small']:5.2f} x", flush=True)
 
 
 def bench_loop() -> None:
@@ -565,9 +620,8 @@ def bench_tick_idle(tick: Piped, seconds: float = 30.0) -> None:
 
 
 PARTS = {
-    "core": bench_core, "starts": bench_starts, "scale": bench_scale, "loop": bench_loop,
-    "crowd": bench_crowd,
-    "drain": bench_drain, "mcp": bench_mcp,
+    "core": bench_core, "starts": bench_starts, "scale": bench_scale, "filters": bench_filters,
+    "loop": bench_loop, "crowd": bench_crowd, "drain": bench_drain, "mcp": bench_mcp,
     "tick": bench_tick,
 }
 

@@ -58,7 +58,7 @@ def keys(board: Board, *pressed: str) -> tuple[Board, list[Command]]:
 def arrived(board: Board, *columns: list[int]) -> Board:
     """Return the board after a reading with these tasks."""
     found = tasks_board(*columns)
-    content = {"columns": found.columns, "totals": found.totals}
+    content = {"columns": found.columns, "totals": found.totals, "exact": found.exact}
     return tam_tick.arrange(board, View(tam_tick.interest(board), board.served, content))
 
 
@@ -288,7 +288,7 @@ def test_a_new_task_is_selected_when_it_appears() -> None:
 
 def test_a_reading_for_another_screen_is_put_aside() -> None:
     board = tasks_board([1])
-    content = {"columns": ((), (), ()), "totals": (0, 0, 0)}
+    content = {"columns": ((), (), ()), "totals": (0, 0, 0), "exact": (True, True, True)}
     view = View(Interest("tasks", "other", None, ""), None, content)
     assert tam_tick.arrange(board, view) == board
 
@@ -326,6 +326,18 @@ def test_search_goes_to_the_column_where_something_is() -> None:
     board, _ = keys(tasks_board([1], [], [2]), "/", "f")
     found = arrived(board, [], [], [2])
     assert (found.column, selected(found)) == (2, 2)
+
+
+def test_a_total_that_was_not_counted_to_its_end_has_a_plus() -> None:
+    board = dataclasses.replace(
+        tasks_board([3, 2, 1], [4]), totals=(1000, 1, 0), exact=(False, True, True),
+    )
+    wide, narrow = ("\n".join(tam_tick.render(board, width, 8).text()) for width in (100, 50))
+    assert "Todo 1000+ " in wide and "In Progress 1 " in wide and "more" in wide
+    assert "Todo 1000+ " in narrow and "+ " in narrow.split("▼")[1]
+    assert "997+ more: search /" in tam_tick._more_below(board, 0, 997)
+    found = arrived(board, [3])
+    assert found.exact == (True, True, True)
 
 
 def test_what_the_store_is_asked_for() -> None:

@@ -328,6 +328,7 @@ def test_the_picture_of_the_board_is_a_real_one() -> None:
     content = {
         "columns": [snapshot["columns"][status] for status in tam.STATUSES],
         "totals": list(snapshot["counts"].values()),
+        "exact": (True, True, True),
     }
     view = tam_tick.View(tam_tick.interest(board), None, content)
     shown = next(block.lines for block in docs_support.blocks(text_of(README)))

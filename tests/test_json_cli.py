@@ -106,7 +106,8 @@ def fails(result: Result, code: str, exit_status: int, details: dict | None = No
 
 # ---- envelopes: every operation once, in an order in which all of them work
 
-TASK, PAGE = {"task"}, {"count", "total", "limit", "truncated", "next_cursor"}
+TASK = {"task"}
+PAGE = {"count", "total", "total_is_exact", "limit", "truncated", "next_cursor"}
 SCENARIO = [
     ("project add website", "project.add", {"project", "restored"}),
     ("project list", "project.list", None),
@@ -1041,6 +1042,26 @@ def test_a_list_that_is_whole_is_not_counted_again(
     assert js("task list --limit 1 --search zzz", **many).data["total"] == 0
     whole, second = (js(f"task list --search e {more}", **many).data for more in ("", "--limit 1"))
     assert whole["total"] == whole["count"] == second["total"] > 1
+
+
+def test_a_total_ends_somewhere_and_says_so(
+    many: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = js("task list", **many).data["total"]
+    monkeypatch.setattr(tam, "TOTAL_MAX", 3)
+
+    def total(line: str) -> tuple:
+        data = js(line, **many).data
+        return data["total"], data["total_is_exact"]
+
+    for cursor in ("", " --cursor 3"):
+        assert total(f"task list --limit 1{cursor}") == (whole, True)  # the counters know
+        assert total(f"task list --limit 1 --assigned unassigned{cursor}") == (3, False)
+        assert total(f"task list --limit 1 --search _ --priority 3{cursor}") == (1, True)
+        assert total(f"task list --limit 1 --tag none{cursor}") == (0, True)
+    assert total("task list --status todo --limit 1")[1] is True
+    assert total("history --limit 1") == total("history --since 0 --limit 2") == (3, False)
+    assert total("task events 2 --limit 1") == (2, True)
 
 
 def test_a_cursor_survives_the_deletion_of_its_task_and_new_tasks(project: None) -> None:

@@ -63,8 +63,8 @@ def result(body: object, identity: object = 1) -> dict:
 
 def listing(limit: int = 100, **extra: object) -> dict:
     """What tam_task_list answers where there is nothing to list."""
-    data = {"tasks": [], "count": 0, "total": 0, "limit": limit, "truncated": False,
-            "next_cursor": None, **extra}
+    data = {"tasks": [], "count": 0, "total": 0, "total_is_exact": True, "limit": limit,
+            "truncated": False, "next_cursor": None, **extra}
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return result({"content": [{"type": "text", "text": text}], "isError": False})
 

@@ -223,6 +223,40 @@ def test_a_file_that_lost_its_marks_on_the_way_through_a_dump_is_marked_again(
     assert run("task", "add", "t", "--json").code == 0
 
 
+def test_a_file_of_the_first_layout_gets_what_came_later_once_and_keeps_its_marks(
+    scratch_home: Path,
+) -> None:
+    path = legacy_home(scratch_home)
+    assert run("task", "update", "1", "--tags", "bug,web", "--json").code == 0
+    rows = query(path, "SELECT * FROM task ORDER BY id")
+    marks = query(path, tam.VERSIONS)
+    for name, kind in query(path, "SELECT name, type FROM sqlite_master ORDER BY type = 'table'"):
+        if name.startswith(("task_tag", "idx_task_level", "idx_task_agent", "idx_task_odd")):
+            query(path, f"DROP {kind} {name}")
+    query(path, "CREATE INDEX idx_task_status ON task(project_id, status)")
+    assert query(path, tam.VERSIONS) != marks
+    assert run("task", "list", "--tag", "web", "--json").data["tasks"][0]["id"] == 1
+    assert query(path, "SELECT * FROM task ORDER BY id") == rows
+    assert query(path, tam.VERSIONS) == marks
+    assert "idx_task_status" not in tables(path)
+    query(path, "CREATE INDEX idx_task_status ON task(project_id, status)")  # an earlier tam's
+    before = files(scratch_home)
+    assert run("task", "list", "--tag", "bug", "--json").data["total"] == 1
+    assert files(scratch_home) == before
+
+
+def test_1_0_13_goes_on_writing_to_a_file_with_tags(scratch_home: Path) -> None:
+    path = legacy_home(scratch_home)
+    assert run("task", "update", "1", "--tags", "bug,web", "--json").code == 0
+    query(path, "INSERT INTO task(title, project_id) VALUES ('written by 1.0.13', 1)")
+    for status, word in enumerate(tam.STATUSES):
+        query(path, "UPDATE task SET status = ? WHERE id = 1", status)
+        found = run("task", "list", "--tag", "web", "--status", word, "--json").data
+        assert [task["id"] for task in found["tasks"]] == [1]
+    query(path, "UPDATE task SET is_deleted = 1 WHERE id = 1")
+    assert run("task", "list", "--tag", "bug", "--json").data["total"] == 0
+
+
 def test_a_v0_file_that_lost_its_task_table_gets_it(scratch_home: Path) -> None:
     path = legacy_home(scratch_home)
     query(path, "DROP TABLE task")

@@ -200,7 +200,7 @@ class Model:
         limit = min(max(args.get("limit", 100), 1), 1000)
         return {
             "tasks": [self.view(task) for task in found[:limit]], "count": len(found[:limit]),
-            "total": len(found), "limit": limit, "truncated": len(found) > limit,
+            "total": len(found), "total_is_exact": True, "limit": limit, "truncated": len(found) > limit,
             "all": [task["id"] for task in found],
         }
 
@@ -234,8 +234,8 @@ class Model:
             shown, truncated = later[:limit], len(later) > limit
         else:
             shown, truncated = events[-limit:], total > limit
-        return {"events": shown, "count": len(shown), "total": total, "limit": limit,
-                "truncated": truncated}
+        return {"events": shown, "count": len(shown), "total": total,
+                "total_is_exact": True, "limit": limit, "truncated": truncated}
 
     # writing
 

@@ -202,6 +202,11 @@ def test_people_see_the_whole_list_as_in_1_0_13(
     assert re.findall(
         r"task \d", "\n".join(seen("task", "list", "--limit", "2", "--cursor", "7"))
     ) == ["task 5", "task 4"]
+    monkeypatch.setattr(tam, "TOTAL_MAX", 3)
+    assert seen("task", "list", "--limit", "2")[-1] == cut[-1]
+    cut = seen("task", "list", "--limit", "2", "--priority", "3")
+    assert cut[-1] == "INFO 2 of more than 3 shown; go on with --cursor 7."
+    assert seen("history", "--limit", "1")[-1].startswith("INFO The newest 1 of more than 3 shown")
 
 
 def test_the_config_shows_the_files_in_use(project: None, scratch_home: Path) -> None:
