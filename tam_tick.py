@@ -198,11 +198,12 @@ MAX_PENDING = 64
 MAX_UNSENT = 16 << 20
 #: Seconds between two updates at least: faster than a person or a model can look (T §8.3).
 UPDATE_GAP = 0.05
-#: Seconds between two looks at the store's version: a foreign commit is on the wire soon after,
-#: and ten looks a second cost next to nothing.
-POLL = 0.1
-#: Looks at the version between two looks at what changes without a commit: the config, the file.
-POLLS_AROUND = 5
+#: Seconds between two glances at the store's files: a foreign commit is on the wire soon after, and
+#: a dozen glances a second cost next to nothing.
+POLL = 0.08
+#: Glances between two looks at what they may not show: the config, another file, a commit within
+#: the same tick of the clock as the one before.
+POLLS_AROUND = 10
 #: Seconds after which a look that failed is tried again.
 RETRY = 1.0
 #: Seconds for which the first request may wait for the first look at the store.
@@ -446,6 +447,8 @@ class Session:
         self.outbox = Outbox()
         self.pending = 0
         self.looked = False
+        self.behind = False
+        self._readers: list[int] = []
         self._clock, self._timer, self._log = clock, timer, log
         self._described = tam.encode_json(described)
         self._tools = {tool["name"] for tool in described["tools"]}
@@ -516,7 +519,18 @@ class Session:
         self.outbox.put(result_line(request_id, self._described))
 
     def _read(self, request_id: int, params: dict) -> None:
-        self.outbox.put(result_line(request_id, self._state))
+        if self.behind:
+            self.pending += 1
+            self._readers.append(request_id)
+        else:
+            self.outbox.put(result_line(request_id, self._state))
+
+    def caught_up(self) -> None:
+        """Answer the reads that waited while the state was `behind` the effect of a call."""
+        self.behind = False
+        for request_id in self._readers:
+            self.answer(result_line(request_id, self._state))
+        self._readers.clear()
 
     def _call(self, request_id: int, params: dict) -> Call | None:
         if params.get("revision") != self.revision:
@@ -2525,15 +2539,6 @@ LOOKS: dict[str, Callable[[tam.Tam, Interest], dict]] = {
 }
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return which file stands at a path; None if none does."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 class Watcher:
     """The thread that looks at the store whenever it has changed, and when it is asked to.
 
@@ -2553,10 +2558,12 @@ class Watcher:
         self._answered = 0
         self._seen: object = None
         self._served: str | None = None
-        self._around: object = None
+        self._files: tam.Store | None = None
+        self._glanced: object = None
+        self._version: object = None
         self._rounds = 0
         self._expiry = float("inf")
-        self._wake = threading.Event()
+        self._bell = Bell()  # to wait for it costs less than for an Event
         self._stopping = False
         self.thread = threading.Thread(target=self._run, daemon=True)
 
@@ -2564,27 +2571,28 @@ class Watcher:
         """Have the store looked at; return the number that the next reading will have at least."""
         self._wanted = wanted
         self._asked += 1
-        self._wake.set()
+        self._bell.ring()
         return self._asked
 
     def stop(self) -> threading.Thread:
         """Let the thread end, and return it."""
         self._stopping = True
-        self._wake.set()
+        self._bell.ring()
         return self.thread
 
     def _run(self) -> None:
         store = self._open_store()
         while not self._stopping:
-            self._wake.wait(self._round(store))
-            self._wake.clear()
+            select.select([self._bell.fd], [], [], self._round(store))
+            self._bell.hush()
+        self._bell.close()
         store.close()
 
     def _round(self, store: tam.Tam) -> float:
         """Look if there is a reason to; return how many seconds to wait until the next time."""
         number = self._asked  # before all else: what is asked from now on needs another look
         try:
-            seen = self._version(store)
+            seen = self._version_of(store)
             late = self._clock() >= self._expiry
             if number != self._answered or seen != self._seen or late:
                 self._look(store, number)
@@ -2596,12 +2604,17 @@ class Watcher:
             self._report(number, unexpected(store, "looking at the store"))
         return RETRY
 
-    def _version(self, store: tam.Tam) -> tuple:
+    def _version_of(self, store: tam.Tam) -> object:
         """Return what differs once the store may hold something else."""
+        glanced = self._files and self._files.glance()
+        if glanced != self._glanced:
+            self._glanced, self._rounds = glanced, 0
+        # For a while after a change too: a commit is seen in the files before it is one.
+        if self._rounds < POLLS_AROUND or self._rounds % POLLS_AROUND == 0:
+            self._files = store.store
+            self._version = store.default_project(), store.store.path, store.data_version()
         self._rounds += 1
-        if self._rounds % POLLS_AROUND == 1:
-            self._around = (store.default_project(), _identity(store.store.path))
-        return store.data_version(), self._around
+        return self._version
 
     def _look(self, store: tam.Tam, number: int) -> None:
         """Read for the session first: whoever waits for it need not wait for the board."""
@@ -2616,7 +2629,7 @@ class Watcher:
             self._post(look_for_board(store, wanted, snapshot))
 
     def _report(self, number: int, problem: tam.TamError) -> None:
-        self._answered, self._seen = number, None
+        self._answered, self._seen, self._rounds = number, None, 0
         self._post(Reading(number, problem=problem))
         if self._wanted is not None:
             self._post(View(self._wanted, self._served, problem=problem))
@@ -2650,7 +2663,7 @@ class Loop:
         self._hands = Crew(1, stores[1], self._mailbox.post)
         self._keyboard = Keyboard()
         self._lines: collections.deque[bytes] = collections.deque()
-        self._held: list[tuple[int, bytes]] = []
+        self._awaited = 0
         self._status: int | None = None
         self._closing = False
         self._dirty = True
@@ -2808,24 +2821,22 @@ class Loop:
     def _take_reading(self, reading: Reading) -> None:
         if self._session is not None and (reading.problem is None or not self._session.looked):
             self._session.observe(reading.state)
-        ready = [line for number, line in self._held if number <= reading.number]
-        self._held = [held for held in self._held if held[0] > reading.number]
-        for line in ready:
-            self._session.answer(line)
+        if self._session is not None and reading.number >= self._awaited:
+            self._session.caught_up()
 
     def _take_view(self, view: View) -> None:
         self._show(arrange(self._board, view))
 
     def _take_answered(self, answered: Answered) -> None:
-        """Hold the answer to a call that may have changed something until its effect is seen.
+        """Answer a call; if it may have changed something, reads wait until its effect is seen.
 
         So whoever reads the state after the answer finds the effect in it.
         """
         self._calls.finished()
+        self._session.answer(answered.line)
         if answered.call.mutates:
-            self._held.append((self._watcher.ask(self._wanted()), answered.line))
-        else:
-            self._session.answer(answered.line)
+            self._session.behind = True
+            self._awaited = self._watcher.ask(self._wanted())
 
     def _take_acted(self, acted: Acted) -> None:
         self._hands.finished()
