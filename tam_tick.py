@@ -151,17 +151,13 @@ class Bell:
         with self._lock:
             if self.rope < 0:
                 return
-            try:
+            with contextlib.suppress(BlockingIOError):  # full of rings, so the thread will wake
                 os.write(self.rope, b"\0")
-            except BlockingIOError:
-                return  # the pipe is full of rings, so the thread will wake
 
     def hush(self) -> None:
         """Forget the rings; by the thread that they woke, before it looks why."""
-        try:
+        with contextlib.suppress(BlockingIOError):  # the thread may have woken for another reason
             os.read(self.fd, CHUNK)
-        except BlockingIOError:
-            return  # nobody rang: the thread woke for another reason
 
     def close(self) -> None:
         """Give the descriptors back. May be called again."""
@@ -1512,9 +1508,11 @@ def tall_card(task: dict, now: float, width: int) -> list[Line]:
     if rest and space < 12:
         shown, rest = tam.fit(title, room), ""
     lines = [fill([*first, (shown, "base")], width)]
-    if rest or about:
-        left = fill([(" " * 4, "base"), (rest, "base")], space + 4) if rest else [(" " * 4, "base")]
-        lines.append(spread(left, about, width, "base") if rest else fill([*left, *about], width))
+    if rest:
+        left = fill([(" " * 4, "base"), (rest, "base")], space + 4)
+        lines.append(spread(left, about, width, "base"))
+    elif about:
+        lines.append(fill([(" " * 4, "base"), *about], width))
     return lines
 
 
@@ -1554,7 +1552,7 @@ def cards(board: Board, column: int, width: int, rows: int) -> tuple[list[Line],
     """Return a column's cards in at most `rows` lines, and how many tasks are above and below."""
     tasks = board.columns[column]
     if not tasks:
-        return _no_tasks(board), 0, 0
+        return _nothing(board, (" nothing found" if board.search else " no tasks", "dim")), 0, 0
     kind = tall_card if rows >= TALL_COLUMN else short_card
     at = place_of(tasks, "id", board.chosen[column])
 
@@ -1568,10 +1566,9 @@ def cards(board: Board, column: int, width: int, rows: int) -> tuple[list[Line],
     return [line for card in shown for line in card], first, below
 
 
-def _no_tasks(board: Board) -> list[Line]:
-    if not board.loaded:
-        return [[(" loading …", "dim")]]
-    return [[(" nothing found" if board.search else " no tasks", "dim")]]
+def _nothing(board: Board, *said: Span) -> list[Line]:
+    """Return what stands where nothing is, or nothing yet."""
+    return [list(said) if board.loaded else [(" loading …", "dim")]]
 
 
 def side_by_side(board: Board, width: int, height: int) -> list[Line]:
@@ -1642,13 +1639,23 @@ def projects_screen(board: Board, width: int, height: int) -> list[Line]:
         _project_line(board, project, inner, place == at)
         for place, project in enumerate(board.projects[first : first + room], first)
     ]
-    below = len(board.projects) - first - room
-    if not framed:
-        return signed(lines, first, below, width) or _no_projects(board)
+    if not lines:
+        lines = _nothing(board, (" no projects yet: ", "dim"), ("a", "focus"), (" adds one", "dim"))
+    title: Line = [(" Projects ", "focus"), (f"{len(board.projects)} ", "dim")]
+    beyond = (first, len(board.projects) - first - room)
+    return listed(lines, beyond, (width, height), title if framed else None)
+
+
+def listed(
+    lines: list[Line], beyond: tuple[int, int], size: tuple[int, int], title: Line | None
+) -> list[Line]:
+    """Return lines and how many more are above and below: in a frame, or without a title bare."""
+    above, below = beyond
+    if title is None:
+        return signed(lines, above, below, size[0])
     return boxed(
-        lines or _no_projects(board), (width, height), "focus",
-        title=[(" Projects ", "focus"), (f"{len(board.projects)} ", "dim")],
-        above=[(f" ▲ {first} more ", "more")] if first else [],
+        lines, size, "focus", title=title,
+        above=[(f" ▲ {above} more ", "more")] if above else [],
         below=[(f" ▼ {below} more ", "more")] if below > 0 else [],
     )
 
@@ -1663,12 +1670,6 @@ def _project_line(board: Board, project: dict, width: int, marked: bool) -> Line
     room = width - line_width(right) - (1 if right else 0)
     line = spread(fill(left, room), right, width, "base")
     return restyled(line, "chosen") if marked else line
-
-
-def _no_projects(board: Board) -> list[Line]:
-    if not board.loaded:
-        return [[(" loading …", "dim")]]
-    return [[(" no projects yet: ", "dim"), ("a", "focus"), (" adds one", "dim")]]
 
 
 def task_lines(board: Board, width: int) -> list[Line]:
@@ -1740,15 +1741,11 @@ def task_screen(board: Board, width: int, height: int) -> list[Line]:
     lines = task_lines(board, inner)
     top = min(board.top, _last_top(len(lines), room))
     shown = lines[top : top + room]
-    below = len(lines) - top - room
-    if not framed:
-        return signed(shown, top, below, width)
-    return boxed(
-        [[(" ", "base"), *line] for line in shown], (width, height), "focus",
-        title=[(f" Task {board.task_id} ", "focus")],
-        above=[(f" ▲ {top} more ", "more")] if top else [],
-        below=[(f" ▼ {below} more ", "more")] if below > 0 else [],
-    )
+    title: Line | None = None
+    if framed:
+        shown = [[(" ", "base"), *line] for line in shown]
+        title = [(f" Task {board.task_id} ", "focus")]
+    return listed(shown, (top, len(lines) - top - room), (width, height), title)
 
 
 def _last_top(count: int, room: int) -> int:
@@ -2181,10 +2178,8 @@ class Terminal:
         """Drop what the terminal has not shown yet, which frees whoever waits to write more."""
         import termios
 
-        try:
+        with contextlib.suppress(termios.error):  # it is gone
             termios.tcflush(self.fd, termios.TCOFLUSH)
-        except termios.error:
-            return  # it is gone
 
     def close(self, free: bool = True) -> None:
         """Give the terminal back exactly as it was found; one that is gone needs nothing.
@@ -2202,18 +2197,11 @@ class Terminal:
             return
         finally:
             self._window = None
-            # To set a terminal stops a process in the background, unless it ignores the signal.
-            with Handlers((signal.SIGTTOU,), signal.SIG_IGN):
-                _set_modes(self.fd, self._saved, termios.TCSADRAIN if free else termios.TCSANOW)
-
-
-def _set_modes(fd: int, modes: list, when: int) -> None:
-    import termios
-
-    try:
-        termios.tcsetattr(fd, when, modes)
-    except termios.error:
-        return  # it is gone, and with it what it was like
+            # To set a terminal stops a process in the background, unless it ignores the signal;
+            # one that is gone has lost what it was like.
+            with Handlers((signal.SIGTTOU,), signal.SIG_IGN), contextlib.suppress(termios.error):
+                when = termios.TCSADRAIN if free else termios.TCSANOW
+                termios.tcsetattr(self.fd, when, self._saved)
 
 
 def _speak_utf8() -> None:
@@ -2235,11 +2223,9 @@ def controlling_terminal() -> int | None:
         fd = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
         return None
-    try:
+    with contextlib.suppress(OSError):  # hung up it has no foreground group: as good as none
         if os.tcgetpgrp(fd) == os.getpgrp():
             return fd
-    except OSError:
-        pass  # a terminal that is hung up has no foreground group: as good as none
     os.close(fd)
     return None
 
