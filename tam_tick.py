@@ -1680,7 +1680,7 @@ def task_lines(board: Board, width: int) -> list[Line]:
     lines: list[Line] = [[(text, "title")] for text in wrapped(task["title"], width)]
     lines.append([])
     for name, value in _facts(board, task):
-        lines += _fact(name, value, width)
+        lines += labelled((f"{name:<10}", "dim"), value, width)
     if task["description"]:
         lines += [[], [("Description", "focus")]]
         lines += [[(text, "base")] for text in wrapped(task["description"], width)]
@@ -1710,15 +1710,14 @@ def _facts(board: Board, task: dict) -> list[tuple[str, Span]]:
     ]
 
 
-def _fact(name: str, value: Span, width: int) -> list[Line]:
-    """Return a fact beside its name, wrapped; below it where the screen is too narrow."""
+def labelled(label: Span, value: Span, width: int) -> list[Line]:
+    """Return a text beside its label, wrapped; below it where the screen is too narrow."""
     text, style = value
-    margin = 10 if width >= 30 else 0
-    first: Line = [(f"{name:<10}" if margin else f"{name}: ", "dim")]
-    if not margin:
-        return [[*first, (text, style)]]
-    lines: list[Line] = [[(part, style)] for part in wrapped(text, width - margin)]
-    return [[*first, *lines[0]], *([(" " * margin, "base"), *line] for line in lines[1:])]
+    room = width - tam.cell_width(label[0])
+    if room < min(tam.cell_width(text), 20):
+        return [[label], *([("  " + part, style)] for part in wrapped(text, max(width - 2, 1)))]
+    first, *rest = wrapped(text, room)
+    return [[label, (first, style)], *([(" " * (width - room) + part, style)] for part in rest)]
 
 
 def _event_line(event: dict) -> Line:
@@ -1840,12 +1839,13 @@ HELP = {
 }
 
 
-def help_lines() -> list[Line]:
+def help_lines(width: int) -> list[Line]:
     """Return the keys of all screens."""
     lines: list[Line] = []
     for heading, rows in HELP.items():
         lines += [[(heading, "focus")]]
-        lines += [[(f"  {key:<11}", "title"), (meaning, "base")] for key, meaning in rows]
+        for key, meaning in rows:
+            lines += labelled((f"  {key:<11}", "title"), (meaning, "base"), width)
     return lines
 
 
@@ -1898,13 +1898,14 @@ def _message_box(text: str, title: str, keys: str, size: tuple[int, int]) -> lis
 
 
 def _help_box(overlay: Help, width: int, height: int) -> list[Line]:
-    lines = help_lines()
+    outer = min(width, 54)
+    lines = help_lines(outer - 4)
     room = max(height - 2, 1)
     top = min(overlay.top, _last_top(len(lines), room))
     if height < 3 or width < 10:
         return [fill(line, width) for line in lines[top : top + height]]
     below = len(lines) - top - room
-    size = (min(width, 54), min(len(lines), room) + 2)
+    size = (outer, min(len(lines), room) + 2)
     inset: list[Line] = [[(" ", "base"), *line] for line in lines[top : top + room]]
     sign = f" ▼ {below} more · ↓ " if below > 0 else " any key closes "
     return boxed(inset, size, "focus", title=[(" Keys ", "focus")], below=[(sign, "more")])
@@ -1956,7 +1957,8 @@ def within(board: Board, width: int, height: int) -> Board:
         count = len(task_lines(board, width - 4 if framed else width))
         top = min(top, _last_top(count, page if framed else page + 2))
     if isinstance(overlay, Help):
-        overlay = Help(min(overlay.top, _last_top(len(help_lines()), max(height - 2, 1))))
+        count = len(help_lines(min(width, 54) - 4))
+        overlay = Help(min(overlay.top, _last_top(count, max(height - 2, 1))))
     return replace(board, page=page, top=top, overlay=overlay)
 
 
