@@ -1243,6 +1243,18 @@ LAYOUT_SCHEMA = (
     ADD_TAGS % "tags <> ''",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
+#: How each column of the board is ordered, by its status: as `next` gives them, by the end of the
+#: lease, and the last finished first. The first is the order of idx_task_level.
+COLUMN_ORDERS = (
+    f"{LEVEL}, {CREATED}, id",
+    f"IFNULL(lease_expires_at, {INT64_MAX}), id",
+    "IFNULL(updated, '') DESC, id DESC",
+)
+COLUMN_SCHEMA = tuple(
+    f"CREATE INDEX IF NOT EXISTS idx_task_column_{status} ON task(project_id,"
+    f" {COLUMN_ORDERS[status]}) WHERE {LIVE} AND status = {status}"
+    for status in (1, 2)
+)
 
 TASK_COLUMNS = (
     "id, project_id, title, content, status, priority, tags, assigned_agent, lease_expires_at,"
@@ -1302,7 +1314,7 @@ LAST_EVENT = "SELECT IFNULL(max(id), 0) FROM task_events WHERE project_id = ?"
 #: tam that does not know it would set it back, and two in turn would each make the layout anew.
 VERSIONS = (
     "SELECT user_version, application_id, EXISTS (SELECT * FROM sqlite_master WHERE name ="
-    " 'idx_task_odd') FROM pragma_user_version, pragma_application_id"
+    " 'idx_task_column_2') FROM pragma_user_version, pragma_application_id"
 )
 HAS_TABLES = "SELECT count(*) FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'"
 
@@ -1576,7 +1588,7 @@ def _migration(db: sqlite3.Connection, version: int) -> list[str]:
         steps += V1_SCHEMA
     if version < 2:
         steps += V2_SCHEMA
-    return [*steps, f"PRAGMA user_version = {USER_VERSION}", *LAYOUT_SCHEMA]
+    return [*steps, f"PRAGMA user_version = {USER_VERSION}", *LAYOUT_SCHEMA, *COLUMN_SCHEMA]
 
 
 def _columns(db: sqlite3.Connection, table: str) -> set[str]:
@@ -2945,12 +2957,13 @@ class Tam:
             raise Invalid(f"there is no operation {printable(name)}", allowed=list(OPERATIONS))
         return self._guarded(lambda: self._run(operation, arguments))
 
-    def snapshot(self, project: str | None, columns: int = 500) -> dict:
+    def snapshot(self, project: str | None, columns: int = 500, search: str = "") -> dict:
         """Return what the board and the Tick's state show, read at one moment.
 
-        `columns` caps each of the three columns of tasks. NotFound for an unknown project.
+        `columns` caps each of the three columns of tasks; they and `counts` (which are `exact` or
+        end at a limit) are of those in which `search` is found. NotFound for an unknown project.
         """
-        return self._guarded(lambda: self._snapshot(project, columns))
+        return self._guarded(lambda: self._snapshot(project, columns, search))
 
     def data_version(self) -> int:
         """Return a number that changes when another connection has committed."""
@@ -3054,12 +3067,12 @@ class Tam:
             )
         return None
 
-    def _snapshot(self, project: str | None, columns: int) -> dict:
+    def _snapshot(self, project: str | None, columns: int, search: str) -> dict:
         work = Work(None, int(self.clock()), None)
         with self.store.reading() as db:
             work.db = db
             work.project = find_project(db, project) if project else None
-            return snapshot(work, columns) if project else {**EMPTY_SNAPSHOT}
+            return snapshot(work, columns, search) if project else {**EMPTY_SNAPSHOT}
 
     def _guarded(self, action: object) -> object:
         try:
@@ -3101,15 +3114,19 @@ EMPTY_SNAPSHOT = {
 SNAPSHOT_LEASED, SNAPSHOT_EVENTS = 8, 20
 
 
-def snapshot(work: Work, columns: int) -> dict:
+def snapshot(work: Work, columns: int, search: str) -> dict:
     """Return the state of the project in scope (see `Tam.snapshot`)."""
     answer = status(work, {})
     key = work.project["id"]
+    filled = {
+        name: _column(work, number, columns, search) for number, name in enumerate(STATUSES)
+    }
     return {
         "project": project_view(work.project),
-        "counts": answer["counts"],
+        "counts": {name.replace("-", "_"): total["total"] for name, (_, total) in filled.items()},
         "leased_count": answer["leased"],
-        "columns": {name: _column(work, number, columns) for number, name in enumerate(STATUSES)},
+        "columns": {name: tasks for name, (tasks, _) in filled.items()},
+        "exact": {name: total["total_is_exact"] for name, (_, total) in filled.items()},
         "leased": _views(work, LEASED_TASKS, _scope(work, limit=SNAPSHOT_LEASED)),
         "next": answer["next"],
         "events": _event_views(work, "project_id", key, (None, SNAPSHOT_EVENTS)),
@@ -3118,11 +3135,22 @@ def snapshot(work: Work, columns: int) -> dict:
     }
 
 
-def _column(work: Work, status_number: int, limit: int) -> list[dict]:
-    if not limit:
-        return []
-    stretches, parameters = _stretches(work, {"status": STATUSES[status_number]})
-    return _newest(work, stretches, "", {**parameters, "limit": limit})
+def _column(work: Work, number: int, limit: int, search: str) -> tuple[list[dict], dict]:
+    """Return the first tasks of a status in the order of its column, and the total of all."""
+    where = f"FROM task WHERE project_id = :project AND {LIVE} AND status = {number}"
+    parameters = _scope(work, limit=limit)
+    if search:
+        has_text, parameters["text"] = _search(work, search)
+        where += f" AND {has_text}"
+    sql = f"SELECT {TASK_COLUMNS} {where} ORDER BY {COLUMN_ORDERS[number]} LIMIT :limit"
+    tasks = _views(work, sql, parameters)
+    total = _counted(work, {"search": search, "status": STATUSES[number]})
+    if total is None and len(tasks) < limit:
+        total = bounded_total(len(tasks))
+    elif total is None:
+        every = f"SELECT 1 {where} LIMIT {TOTAL_MAX + 1}"
+        total = bounded_total(len(work.db.execute(every, parameters).fetchall()))
+    return tasks, total
 
 
 # ---- people's output -----------------------------------------------------------------------------

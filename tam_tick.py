@@ -210,7 +210,10 @@ PAINT_WAIT = 0.3
 LAST_WRITE = 5.0
 #: Seconds after which an escape byte that stands alone is the Esc key.
 ESCAPE_WAIT = 0.03
-#: Tasks of one column that the board loads, newest first; the search finds the others.
+#: Seconds that a person needs at least to act on what has just appeared: a key that comes sooner
+#: was meant for what stood there before.
+REACTION = 0.15
+#: Tasks of one column that the board loads; the search finds the others.
 COLUMN_CAP = 500
 #: Rejected lines noted in the log one by one; later ones are only counted.
 NOTED_LINES = 20
@@ -2496,7 +2499,7 @@ def _columns(snapshot: dict) -> dict:
     return {
         "columns": [snapshot["columns"][status] for status, _ in COLUMNS],
         "totals": [snapshot["counts"][status.replace("-", "_")] for status, _ in COLUMNS],
-        "exact": [True for _ in COLUMNS],
+        "exact": [snapshot["exact"][status] for status, _ in COLUMNS],
     }
 
 
@@ -2505,15 +2508,7 @@ def _look_at_projects(store: tam.Tam, wanted: Interest) -> dict:
 
 
 def _look_at_tasks(store: tam.Tam, wanted: Interest) -> dict:
-    if not wanted.search:
-        return _columns(store.snapshot(wanted.project, columns=COLUMN_CAP))
-    scope = {"project": wanted.project, "search": wanted.search, "limit": COLUMN_CAP}
-    found = [store.call("task.list", {**scope, "status": status}) for status, _ in COLUMNS]
-    return {
-        "columns": [page["tasks"] for page in found],
-        "totals": [page["total"] for page in found],
-        "exact": [page["total_is_exact"] for page in found],
-    }
+    return _columns(store.snapshot(wanted.project, columns=COLUMN_CAP, search=wanted.search))
 
 
 def _look_at_task(store: tam.Tam, wanted: Interest) -> dict:

@@ -47,14 +47,14 @@ TODO = (
     task(10, "Family 👨‍👩‍👧 joined, ❤️ heart, 👍🏽 tone, 🇩🇪 flag", tags=["emoji"]),
     task(9, "Combining e\u0301 a\u0308 n\u0303 marks", priority=4),
     task(8, "Escape \x1b[31mred\x1b[0m, bell \x07, \u202eoverride", priority=5, tags=["evil"]),
-    *(task(number, f"Chore {number}") for number in range(7, 0, -1)),
+    *(task(number, f"Chore {number}", priority=5) for number in range(31, 38)),
 )
 DOING = (
+    task(19, "Left behind", **leased("gone", -5)),
+    task(20, "Nearly over", priority=1, **leased("agent-b", 42)),
+    task(21, "日本語のタイトル", **leased("agent-a", 734)),
     task(22, "Upgrade the database and measure slow queries before and after", priority=2,
          tags=["ops", "db"], **leased("codex-worker-17", 7500)),
-    task(21, "日本語のタイトル", **leased("agent-a", 734)),
-    task(20, "Nearly over", priority=1, **leased("agent-b", 42)),
-    task(19, "Left behind", **leased("gone", -5)),
     task(18, "By a person", status="in-progress"),
 )
 DONE = (task(30, "Déjà vu: café naïve", status="done"),)
@@ -88,7 +88,7 @@ def scene(**changes: object) -> Board:
 
 SCENES = {
     "tasks": BOARD,
-    "tasks, deep in a column": scene(chosen=(3, 22, 30)),
+    "tasks, deep in a column": scene(chosen=(35, 22, 30)),
     "tasks, in progress, another project served": scene(column=1, served="后端服务"),
     "nothing there yet": scene(columns=((), (), ()), totals=(0, 0, 0), loaded=False, served=None),
     "search": scene(search="fix", columns=((TODO[1],), (), ()), totals=(1, 0, 0), overlay=Prompt(

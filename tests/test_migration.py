@@ -231,7 +231,8 @@ def test_a_file_of_the_first_layout_gets_what_came_later_once_and_keeps_its_mark
     rows = query(path, "SELECT * FROM task ORDER BY id")
     marks = query(path, tam.VERSIONS)
     for name, kind in query(path, "SELECT name, type FROM sqlite_master ORDER BY type = 'table'"):
-        if name.startswith(("task_tag", "idx_task_level", "idx_task_agent", "idx_task_odd")):
+        if name.startswith(("task_tag", "idx_task_level", "idx_task_agent", "idx_task_odd",
+                            "idx_task_column")):
             query(path, f"DROP {kind} {name}")
     query(path, "CREATE INDEX idx_task_status ON task(project_id, status)")
     assert query(path, tam.VERSIONS) != marks

@@ -5,6 +5,7 @@ Contract, data model and migration; P 2.1, P 7 item 5.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -574,6 +575,22 @@ def test_the_rollback_journal_serves_where_there_is_no_wal(scratch_home: Path, k
     ended = together([python("go(); sys.exit(tam.main(sys.argv[1:]))", "task", "add", "t",
                              "--project", "p", "--json") for _ in range(4)])
     assert [one.code for one in ended] == [0] * 4, ended
+
+
+def test_each_column_of_the_board_is_an_index_read_in_its_order(home: Path) -> None:
+    """So it is as fast with 200,000 tasks as with three."""
+    tam_ = opened()
+    with tam_.store.reading() as db:
+        pass
+    asked: list[str] = []
+    db.set_trace_callback(asked.append)
+    tam_.snapshot("p", columns=500)
+    db.set_trace_callback(None)
+    columns = [sql for sql in asked if sql.endswith("LIMIT 500")]
+    assert len(columns) == 3
+    for sql in columns:
+        plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}"))
+        assert re.search("USING INDEX idx_task_(level|column_[12])", plan) and "TEMP B-TREE" not in plan, plan
 
 
 def test_a_reader_in_the_way_of_the_wal_delays_it_but_no_write_after_it(home: Path) -> None:
