@@ -6112,8 +6112,7 @@ def _run(options: argparse.Namespace) -> int:
             raise tam.Invalid("the board needs a terminal, and this process has none")
         wire = Wire(channels.requests, channels.answers) if wired else None
         terminal = _terminal(channels.terminal, wired)
-        named = bool(options.project or os.environ.get("TAM_PROJECT"))
-        board = _first_board(stores[0](), wired, named)
+        board = _first_board(stores[0](), wired)
         return Loop(stores, wire, terminal, board).run()
     except tam.TamError:
         raise
@@ -6146,8 +6145,8 @@ def _terminal(fd: int | None, wired: bool) -> Terminal | None:
     raise tam.Invalid(f"the board cannot draw on a terminal of type {tam.printable(kind)!r}")
 
 
-def _first_board(store: tam.Tam, wired: bool, named: bool) -> Board:
-    """Return the board as it opens: on the project that is served or named, else on the list."""
+def _first_board(store: tam.Tam, wired: bool) -> Board:
+    """Return the board as it opens: on the project that is named or current, else on the list."""
     try:
         theme, project = store.config["theme"], store.default_project()
     except tam.TamError:
@@ -6155,4 +6154,4 @@ def _first_board(store: tam.Tam, wired: bool, named: bool) -> Board:
             raise
         return Board(wired=True)  # the board and the host will be told at the first look
     board = Board(theme=theme if theme in PALETTES else "dark", wired=wired, served=project)
-    return opened(board, project) if project and (wired or named) else board
+    return opened(board, project) if project else board

@@ -676,6 +676,8 @@ def test_a_crew_runs_so_many_jobs_at_once_and_no_more() -> None:
 def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None:
     home = make_project("demo", 1)
     with Process(argv, piped=False, env={"TAM_AGENT": "agent-a"}) as board:
+        board.sees("Task 1")
+        board.type("\x1b")
         board.sees("● demo")
         board.type("\r")
         board.sees("Task 1")
@@ -697,6 +699,8 @@ def test_the_board_goes_through_all_its_keys() -> None:
     home = make_project("alpha", 2)
     home.call("project.add", {"name": "beta"})
     with Process(BOARD, piped=False) as board:
+        board.sees("Task 1")
+        board.type("\x1b")
         board.sees("beta")
         board.type("\x1b[B\x1b[B\x1b[A")  # around the end, twice
         board.type("agamma\r")
