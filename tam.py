@@ -1264,6 +1264,7 @@ EVENT_COLUMNS = "id, task_id, event, actor, from_status, to_status, metadata, cr
 GET_PROJECT = f"SELECT id, name, created, updated FROM project WHERE name = ? AND {LIVE}"
 ANY_PROJECT = f"SELECT id, name, created, updated, NOT ({LIVE}) AS gone FROM project WHERE name = ?"
 PROJECT_BY_ID = "SELECT id, name, created, updated FROM project WHERE id = ?"
+LIVE_PROJECT_BY_ID = f"{PROJECT_BY_ID} AND {LIVE}"
 LIST_PROJECTS = (
     f"SELECT id, name, created, updated FROM project WHERE {LIVE} AND id > :after ORDER BY id"
 )
@@ -1289,6 +1290,11 @@ ADD_EVENT = (
     "INSERT INTO task_events (task_id, project_id, event, actor, from_status, to_status, metadata,"
     " created) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
+#: Who last changed a field of a task: an update tells which fields, another event is the change.
+AUTHOR = """SELECT actor FROM task_events WHERE task_id = :task AND (
+  instr(metadata, '"' || :field || '"') OR :field = event
+  OR :field = 'status' AND from_status <> to_status
+  OR :field = 'holder' AND event IN ('claimed', 'heartbeat')) ORDER BY id DESC LIMIT 1"""
 _BY_URGENCY = f"ORDER BY priority, {CREATED}, id LIMIT :limit"
 _CANDIDATES = (
     f"SELECT {TASK_COLUMNS} FROM task WHERE project_id = :project AND {LIVE} AND {OPEN}"
@@ -1803,6 +1809,12 @@ def task_view(row: sqlite3.Row, project: str, now: int) -> dict:
     }
 
 
+def seen_of(task: dict) -> dict:
+    """Return what of a TaskView a person decides by: no times, which every heartbeat changes."""
+    holder = None if task["lease_expired"] else task["assigned_agent"]
+    return {name: task[name] for name in ("title", "description", "status")} | {"holder": holder}
+
+
 def event_view(row: sqlite3.Row) -> dict:
     """Return the EventView of an event row (contract, data model)."""
     return {
@@ -1856,8 +1868,8 @@ class Work:
 
     `db` is the connection inside its transaction, `now` the moment in whole Unix seconds, taken
     once; `agent` the caller's id or None for a person; `project` the row of the project in scope,
-    or None; `home` where the settings are; `config_changes` which of them to save with the
-    transaction.
+    or None; `expected` what the caller's person saw (see `Tam.call`); `home` where the settings
+    are; `config_changes` which of them to save with the transaction.
     """
 
     def __init__(self, db: sqlite3.Connection | None, now: int, agent: str | None) -> None:
@@ -1865,6 +1877,7 @@ class Work:
         self.now = now
         self.agent = agent
         self.project: sqlite3.Row | None = None
+        self.expected: dict | None = None
         self.home: Home | None = None
         self.config_changes: dict = {}
 
@@ -1896,13 +1909,47 @@ class Work:
         if 0 < task_id <= INT64_MAX:
             row = self.db.execute(GET_TASK, (task_id,)).fetchone()
         if row is None or row["project"] is None:
-            raise NotFound(f"task {task_id} not found", task_id=task_id)
+            what = "not found"
+            if self.expected is not None:
+                what = f"was deleted meanwhile by {self._author(task_id, 'deleted')}"
+            raise NotFound(f"task {task_id} {what}", task_id=task_id)
         if self.project is not None and row["project_id"] != self.project["id"]:
             name = self.project["name"]
             raise NotFound(
                 f"task {task_id} not found in project {name}", task_id=task_id, project=name
             )
+        self._compare(seen_of(self.view_of(row)), task_id)
         return row
+
+    def named(self, name: str) -> sqlite3.Row:
+        """Return the row of a live project: the one of the name, or the one that was seen."""
+        if self.expected is None:
+            return find_project(self.db, name)
+        seen = self.db.execute(LIVE_PROJECT_BY_ID, (self.expected["id"],)).fetchone()
+        row = self.project = seen or find_project(self.db, name)
+        leases = _leases(self)[1]
+        self._compare({**project_view(row), "tasks": sum(_counts(self)), "leases": leases}, None)
+        return row
+
+    def _compare(self, now: dict, task_id: int | None) -> None:
+        """Raise Conflict where a row is no longer what the caller's person saw.
+
+        Only for the first row: whatever differs in the next, this call has changed itself.
+        """
+        seen, self.expected = self.expected or {}, None
+        changed = {name: now[name] for name in seen if now[name] not in (seen[name], None)}
+        if not changed:
+            return
+        told: dict[str, list] = {}
+        for name, value in changed.items():
+            clauses = told.setdefault(self._author(task_id, name), [])
+            clauses.append(f"the {name} to '{str(value)[:60]}'")
+        sentence = ", ".join(f"{who} changed {' and '.join(what)}" for who, what in told.items())
+        raise Conflict(f"{sentence} meanwhile", task_id=task_id, changed=changed, by=[*told][0])
+
+    def _author(self, task_id: int | None, field: str) -> str:
+        row = self.db.execute(AUTHOR, {"task": task_id, "field": field}).fetchone()
+        return "somebody" if row is None else row["actor"]  # tam 1.0.13 writes no events
 
     def add_event(self, before: tuple, event: str, to_status: int | None, metadata: dict) -> int:
         """Append to the log what happened to `before` = (task id, project id, status)."""
@@ -2053,14 +2100,14 @@ def find_project(db: sqlite3.Connection, name: str) -> sqlite3.Row:
 
 def project_use(work: Work, args: dict) -> dict:
     """Make it the config's current project."""
-    row = find_project(work.db, args["name"])
+    row = work.named(args["name"])
     work.config_changes["current_project"] = row["name"]
     return {"project": project_view(row)}
 
 
 def project_del(work: Work, args: dict) -> dict:
     """Soft-delete it, and clear it from the config; its tasks come back with it."""
-    row = find_project(work.db, args["name"])
+    row = work.named(args["name"])
     work.db.execute(DELETE_PROJECT, (row["id"],))
     if work.home.config["current_project"] == row["name"]:
         work.config_changes["current_project"] = None
@@ -2069,7 +2116,7 @@ def project_del(work: Work, args: dict) -> dict:
 
 def project_edit(work: Work, args: dict) -> dict:
     """Rename it, in the config too; Conflict for any name that is taken, deleted ones included."""
-    row, new_name = find_project(work.db, args["name"]), args["new_name"]
+    row, new_name = work.named(args["name"]), args["new_name"]
     if new_name == row["name"]:
         return {"project": project_view(row)}
     taken = work.db.execute(ANY_PROJECT, (new_name,)).fetchone()
@@ -2945,17 +2992,21 @@ class Tam:
         self._home: Home | None = None
         self._store: Store | None = None
 
-    def call(self, name: str, arguments: dict) -> object:
+    def call(self, name: str, arguments: dict, expected: dict | None = None) -> object:
         """Run the operation `name` and return its data: the only way in (contract, operations).
 
         `arguments` are the operation's properties; `project` and `agent` among them override the
         defaults. Raises TamError and nothing else: Invalid, NotFound, Conflict, MissingProject,
         MissingAgent, Busy (safe to retry), Startup, Internal. What it returned is on disk.
+
+        `expected` is what a person saw before they decided: of a task some of `seen_of`, of a
+        project its `id` and more (see `Work.named`). Where it reads otherwise by now, Conflict
+        tells in its details what was `changed` and `by` whom, and nothing is written.
         """
         operation = OPERATIONS.get(name)
         if operation is None:
             raise Invalid(f"there is no operation {printable(name)}", allowed=list(OPERATIONS))
-        return self._guarded(lambda: self._run(operation, arguments))
+        return self._guarded(lambda: self._run(operation, arguments, expected))
 
     def snapshot(self, project: str | None, columns: int = 500, search: str = "") -> dict:
         """Return what the board and the Tick's state show, read at one moment.
@@ -3022,13 +3073,13 @@ class Tam:
     def _variable(self, name: str) -> str | None:
         return utf8_text(self.env.get(name, "")) or None
 
-    def _run(self, operation: Operation, arguments: dict) -> object:
+    def _run(self, operation: Operation, arguments: dict, expected: dict | None) -> object:
         _need_unicode("project", self._explicit_project())  # also where the operation needs none:
         _need_unicode("agent", self.default_agent())  # the envelope names them
         args = checked(operation, self._with_defaults(operation, arguments))
         access = operation.access_for(args)
         work = Work(None, int(self.clock()), args.get("agent") or None)
-        work.home = self.home
+        work.home, work.expected = self.home, expected
         if access == "none":
             return operation.run(work, args)
         settings = self.home.config if access == "write" else {}
