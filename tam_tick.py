@@ -613,20 +613,24 @@ def _envelope_fault(request: dict) -> str | None:
 
 COLUMNS = (("todo", "Todo"), ("in-progress", "In Progress"), ("done", "Done"))
 NOTHING: tuple[tuple[dict, ...], ...] = ((), (), ())
+#: Titles of what is told: what others have done meanwhile is no failure.
+FAILED, NEWS = "That did not work", "Meanwhile"
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
     """What a key asks of the world outside the board.
 
-    `verb` is "call" (the operation `name` with `arguments`), "theme" (save the theme `name`) or
-    "quit". `origin` is the text input it came from, opened again should the command fail.
+    `verb` is "call" (the operation `name` with `arguments` and what was `expected`, see
+    `Tam.call`), "theme" (save the theme `name`) or "quit". `origin` is the text input or the
+    question that it came from, opened again should the command fail.
     """
 
     verb: str
     name: str = ""
     arguments: dict = dataclasses.field(default_factory=dict)
-    origin: Prompt | None = None
+    expected: dict | None = None
+    origin: Prompt | Confirm | None = None
 
 
 QUIT = Command("quit")
@@ -636,8 +640,8 @@ QUIT = Command("quit")
 class Prompt:
     """A one-line text input, as what stands before and after the cursor.
 
-    Enter calls `operation` with `arguments` and the text as `argument`; without an operation the
-    text is the search, which takes effect while it is typed.
+    Enter calls `operation` with `arguments`, the text as `argument`, and what is `expected` to
+    stand there; without an operation the text is the search, which takes effect while it is typed.
     """
 
     title: str
@@ -646,6 +650,7 @@ class Prompt:
     arguments: dict
     before: str = ""
     after: str = ""
+    expected: dict = dataclasses.field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -655,18 +660,26 @@ class Prompt:
 
 @dataclasses.dataclass(frozen=True)
 class Confirm:
-    """A question that Enter answers with `command`, and Esc with nothing."""
+    """A question whether to call `operation` with `arguments`: Enter does, Esc does not.
 
-    question: str
-    command: Command
+    `subject` is what it would be done to, read again while the question stands: a TaskView, or of
+    a project its id, name, and how many `tasks` it has and how many `leases` agents have on them.
+    `note` is why it is asked again.
+    """
+
+    operation: str
+    arguments: dict
+    subject: dict
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tip:
-    """An error to be read; Enter closes it and shows what was there before."""
+    """Something to be read; Enter closes it and shows what was there before."""
 
     text: str
-    back: Prompt | Confirm | Help | None = None
+    back: Prompt | Confirm | Tip | Help | None = None
+    title: str = FAILED
 
 
 @dataclasses.dataclass(frozen=True)
@@ -684,8 +697,8 @@ class Board:
     `wired` says that some may. `project` is the opened one, None on the first screen. `columns`,
     `totals` and `exact` (False where there are more) go with COLUMNS; a selection (`chosen`) is the
     id of a task, so that it survives what others do. `follow` is a task to select once it appears,
-    `leaving` one that leaves its column by a key of this board. `now` is in Unix seconds, `page` in
-    rows.
+    `sent` one as it was when a command about it went out. `note` stands in the help bar until the
+    next key. `now` is in Unix seconds, `page` in rows.
     """
 
     screen: str = "projects"
@@ -702,7 +715,7 @@ class Board:
     column: int = 0
     chosen: tuple[int | None, ...] = (None, None, None)
     follow: int | None = None
-    leaving: int | None = None
+    sent: dict | None = None
     search: str = ""
     task_id: int | None = None
     task: dict | None = None
@@ -710,6 +723,7 @@ class Board:
     top: int = 0
     overlay: Prompt | Confirm | Tip | Help | None = None
     trouble: str = ""
+    note: str = ""
     now: int = 0
     page: int = 10
 
@@ -750,18 +764,12 @@ def _choose(board: Board, task_id: int | None) -> Board:
 
 
 def _move_project(board: Board, by: int) -> Step:
+    """Select another project: a single step goes around the ends, a longer one does not."""
     if not board.projects:
         return board, ()
+    count = len(board.projects)
     at = place_of(board.projects, "name", board.chosen_project) + by
-    return replace(board, chosen_project=board.projects[at % len(board.projects)]["name"]), ()
-
-
-def _leaf_projects(board: Board, by: int) -> Step:
-    """As `_move_project`, but a page does not wrap around."""
-    if not board.projects:
-        return board, ()
-    at = place_of(board.projects, "name", board.chosen_project) + by
-    at = min(max(at, 0), len(board.projects) - 1)
+    at = at % count if abs(by) == 1 else min(max(at, 0), count - 1)
     return replace(board, chosen_project=board.projects[at]["name"]), ()
 
 
@@ -790,29 +798,22 @@ def _page(move: Callable[[Board, int], Step], sign: int) -> Callable[[Board], St
 
 def opened(board: Board, project: str) -> Board:
     """Return the board with the task screen of `project`, still to be filled."""
-    fresh = Board(theme=board.theme, wired=board.wired, served=board.served, now=board.now)
-    return replace(
-        fresh, screen="tasks", project=project, projects=board.projects, page=board.page
+    return Board(
+        screen="tasks", project=project, projects=board.projects, page=board.page, now=board.now,
+        theme=board.theme, wired=board.wired, served=board.served,
     )
 
 
 def closed(board: Board) -> Board:
     """Return the board with the project screen, on the project that was open."""
     return replace(
-        board, screen="projects", project=None, chosen_project=board.project,
-        search="", task=None, task_id=None, overlay=None,
+        board, screen="projects", project=None,
+        chosen_project=board.project or board.chosen_project, search="", task=None, task_id=None,
+        overlay=None,
     )
 
 
-def _open_project(board: Board) -> Step:
-    project = chosen_project(board)
-    return (board if project is None else opened(board, project["name"])), ()
-
-
-def _open_task(board: Board) -> Step:
-    task = chosen_task(board)
-    if task is None:
-        return board, ()
+def _open_task(board: Board, task: dict) -> Step:
     return replace(board, screen="task", task_id=task["id"], task=task, events=(), top=0), ()
 
 
@@ -825,14 +826,6 @@ def _back(board: Board) -> Step:
     return (replace(board, search="") if board.search else closed(board)), ()
 
 
-def _help(board: Board) -> Step:
-    return replace(board, overlay=Help()), ()
-
-
-def _quit(board: Board) -> Step:
-    return board, (QUIT,)
-
-
 def _switch_theme(board: Board) -> Step:
     theme = "light" if board.theme == "dark" else "dark"
     return replace(board, theme=theme), (Command("theme", theme),)
@@ -841,101 +834,104 @@ def _switch_theme(board: Board) -> Step:
 # -- keys that write --
 
 
-def _asking(board: Board, prompt: Prompt) -> Step:
-    return replace(board, overlay=prompt), ()
+def _asking(board: Board, asked: Prompt | Confirm) -> Step:
+    return replace(board, overlay=asked), ()
 
 
-def _add_project(board: Board) -> Step:
-    return _asking(board, Prompt("Add a project", "project.add", "name", {}))
-
-
-def _edit_project(board: Board) -> Step:
-    project = chosen_project(board)
-    if project is None:
-        return board, ()
+def _edit_project(board: Board, project: dict) -> Step:
     name = project["name"]
-    return _asking(
-        board, Prompt("Edit the project", "project.edit", "new_name", {"name": name}, before=name)
-    )
+    return _asking(board, Prompt(
+        "Edit the project", "project.edit", "new_name", {"name": name}, name,
+        expected=_known(project),
+    ))
 
 
-def _delete_project(board: Board) -> Step:
-    project = chosen_project(board)
-    if project is None:
-        return board, ()
-    command = Command("call", "project.del", {"name": project["name"]})
-    question = f"Delete project '{project['name']}' with its tasks?"
-    return replace(board, overlay=Confirm(question, command)), ()
+def _delete_project(board: Board, project: dict) -> Step:
+    subject = {**_known(project), "tasks": None, "leases": None}  # they are read while it is asked
+    return _asking(board, Confirm("project.del", {"name": project["name"]}, subject))
 
 
-def _use_project(board: Board) -> Step:
-    project = chosen_project(board)
-    if project is None:
-        return board, ()
-    return board, (Command("call", "project.use", {"name": project["name"]}),)
+def _use_project(board: Board, project: dict) -> Step:
+    name = {"name": project["name"]}
+    return board, (Command("call", "project.use", name, _known(project)),)
 
 
-def _add_task(board: Board) -> Step:
-    return _asking(board, Prompt("Add a task", "task.add", "title", {"project": board.project}))
+def _known(project: dict) -> dict:
+    return {name: project[name] for name in ("id", "name")}
 
 
-def _edit_task(board: Board) -> Step:
+def _edit_task(board: Board, task: dict) -> Step:
+    return _asking(board, Prompt(
+        f"Edit task {task['id']}", "task.edit", "title", _target(task), task["title"],
+        expected={"title": task["title"]},
+    ))
+
+
+def _calling(board: Board, command: Command) -> Step:
     task = chosen_task(board)
-    if task is None:
-        return board, ()
-    target = {"id": task["id"], "project": board.project}
-    title = f"Edit task {task['id']}"
-    return _asking(board, Prompt(title, "task.edit", "title", target, before=task["title"]))
+    about = task is not None and task["id"] == command.arguments.get("id")
+    return replace(board, sent=task if about else None), (command,)
 
 
-def _advance(operation: str) -> Callable[[Board], Step]:
-    """Return the key that moves the chosen task by `operation`; the selection stays behind."""
-
-    def step(board: Board) -> Step:
-        task = chosen_task(board)
-        if task is None:
-            return board, ()
-        target = {"id": task["id"], "project": board.project}
-        return replace(board, leaving=task["id"]), (Command("call", operation, target),)
-
-    return step
+def _start_task(board: Board, task: dict) -> Step:
+    return _calling(board, Command("call", "task.start", _target(task), tam.seen_of(task)))
 
 
-def _delete_task(board: Board) -> Step:
-    task = chosen_task(board)
-    if task is None:
-        return board, ()
-    command = Command("call", "task.del", {"id": task["id"], "project": board.project})
-    question = f"Delete task {task['id']} '{task['title']}'?"
-    return replace(board, overlay=Confirm(question, command)), ()
+def _complete_task(board: Board, task: dict) -> Step:
+    """Complete a task; one that an agent holds only after a question."""
+    if tam.seen_of(task)["holder"] is not None:
+        return _asking(board, Confirm("task.done", _target(task), task))
+    return _calling(board, Command("call", "task.done", _target(task), tam.seen_of(task)))
 
 
-def _search(board: Board) -> Step:
-    return _asking(board, Prompt("Search", "", "", {}, before=board.search))
+def _delete_task(board: Board, task: dict) -> Step:
+    return _asking(board, Confirm("task.del", _target(task), task))
+
+
+def _target(task: dict) -> dict:
+    return {"id": task["id"], "project": task["project"]}
 
 
 # -- the tables of keys --
 
-ANYWHERE = {"t": _switch_theme, "?": _help, "q": _quit}
+ANYWHERE: dict[str, Callable[[Board], Step]] = {
+    "t": _switch_theme,
+    "?": lambda board: (replace(board, overlay=Help()), ()),
+    "q": lambda board: (board, (QUIT,)),
+}
+
+
+def _with(
+    chosen: Callable[[Board], dict | None], action: Callable[[Board, dict], Step]
+) -> Callable[[Board], Step]:
+    """Return the key that does something with what is selected, if anything is."""
+
+    def step(board: Board) -> Step:
+        found = chosen(board)
+        return (board, ()) if found is None else action(board, found)
+
+    return step
+
+
 ON_A_TASK = {
-    "e": _edit_task,
-    "s": _advance("task.start"),
-    "c": _advance("task.done"),
-    "d": _delete_task,
+    "e": _with(chosen_task, _edit_task),
+    "s": _with(chosen_task, _start_task),
+    "c": _with(chosen_task, _complete_task),
+    "d": _with(chosen_task, _delete_task),
 }
 KEYS: dict[str, dict[str, Callable[[Board], Step]]] = {
     "projects": {
         "up": lambda board: _move_project(board, -1),
         "down": lambda board: _move_project(board, 1),
-        "pgup": _page(_leaf_projects, -1),
-        "pgdn": _page(_leaf_projects, 1),
-        "home": lambda board: _move_project(replace(board, chosen_project=None), 0),
-        "end": lambda board: _move_project(replace(board, chosen_project=None), -1),
-        "enter": _open_project,
-        "a": _add_project,
-        "e": _edit_project,
-        "d": _delete_project,
-        "u": _use_project,
+        "pgup": _page(_move_project, -1),
+        "pgdn": _page(_move_project, 1),
+        "home": lambda board: _move_project(board, -sys.maxsize),
+        "end": lambda board: _move_project(board, sys.maxsize),
+        "enter": _with(chosen_project, lambda board, it: (opened(board, it["name"]), ())),
+        "a": lambda board: _asking(board, Prompt("Add a project", "project.add", "name", {})),
+        "e": _with(chosen_project, _edit_project),
+        "d": _with(chosen_project, _delete_project),
+        "u": _with(chosen_project, _use_project),
         **ANYWHERE,
     },
     "tasks": {
@@ -947,10 +943,11 @@ KEYS: dict[str, dict[str, Callable[[Board], Step]]] = {
         "pgdn": _page(_move_task, 1),
         "home": lambda board: _move_task(board, -COLUMN_CAP),
         "end": lambda board: _move_task(board, COLUMN_CAP),
-        "enter": _open_task,
+        "enter": _with(chosen_task, _open_task),
         "esc": _back,
-        "a": _add_task,
-        "/": _search,
+        "a": lambda board: _asking(board, Prompt(
+            "Add a task", "task.add", "title", {"project": board.project})),
+        "/": lambda board: _asking(board, Prompt("Search", "", "", {}, board.search)),
         **ON_A_TASK,
         **ANYWHERE,
     },
@@ -1061,13 +1058,18 @@ def _submit(board: Board, prompt: Prompt) -> Step:
     if not prompt.operation:
         return replace(board, search=prompt.text.strip()), ()
     arguments = {**prompt.arguments, prompt.argument: prompt.text}
-    return board, (Command("call", prompt.operation, arguments, origin=prompt),)
+    return _calling(board, Command("call", prompt.operation, arguments, prompt.expected, prompt))
 
 
 def _press_confirm(board: Board, key: str) -> Step:
-    if key == "enter":
-        return replace(board, overlay=None), (board.overlay.command,)
-    return (replace(board, overlay=None) if key == "esc" else board), ()
+    if key not in ("enter", "esc"):
+        return board, ()
+    asked, board = board.overlay, replace(board, overlay=None)
+    if key == "esc":
+        return board, ()
+    expected = tam.seen_of(asked.subject) if "title" in asked.subject else asked.subject
+    step = _calling(board, Command("call", asked.operation, asked.arguments, expected, asked))
+    return (_close_task(step[0])[0], step[1]) if asked.operation == "task.del" else step
 
 
 def _press_tip(board: Board, key: str) -> Step:
@@ -1107,12 +1109,16 @@ def press(board: Board, key: str) -> Step:
 
 @dataclasses.dataclass(frozen=True)
 class Interest:
-    """What of the store a board shows, and so what the watcher reads for it."""
+    """What of the store a board shows, and so what the watcher reads for it.
+
+    `asked` are the arguments of what a question is about.
+    """
 
     screen: str
     project: str | None
     task_id: int | None
     search: str
+    asked: dict | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -1127,11 +1133,15 @@ class View:
 
 def interest(board: Board) -> Interest:
     """Return what the board shows."""
-    return Interest(board.screen, board.project, board.task_id, board.search)
+    asked = board.overlay.arguments if isinstance(board.overlay, Confirm) else None
+    return Interest(board.screen, board.project, board.task_id, board.search, asked)
 
 
 def arrange(board: Board, view: View) -> Board:
-    """Return the board with what was read; nothing that others do moves the selection away."""
+    """Return the board with what was read.
+
+    A selection stays on its task; when that leaves the column, on its place there.
+    """
     follows = board.wired and board.project == board.served and view.served != board.served
     board = replace(board, served=view.served)
     typing = isinstance(board.overlay, (Prompt, Confirm))
@@ -1141,19 +1151,30 @@ def arrange(board: Board, view: View) -> Board:
         return board
     if view.problem is not None:
         return _trouble(board, view.problem)
+    if isinstance(board.overlay, Confirm):
+        board = replace(board, overlay=replace(board.overlay, subject=view.content["asked"]))
     return ARRANGERS[board.screen](replace(board, trouble="", loaded=True), view.content)
 
 
 def _trouble(board: Board, problem: tam.TamError) -> Board:
     """Leave what is gone, and show each other problem once, not at every look."""
-    tip = Tip(problem.message)
-    if problem.code == "not_found" and board.screen == "task":
-        return replace(_close_task(board)[0], overlay=tip)
-    if problem.code == "not_found" and board.screen == "tasks":
-        return replace(closed(board), overlay=tip)
+    tip = told(board, problem)
+    if problem.code == "not_found":
+        left = _close_task(board)[0] if "task_id" in problem.details else closed(board)
+        return replace(left, overlay=tip)
     if problem.message == board.trouble or board.overlay is not None:
         return board
     return replace(board, overlay=tip, trouble=problem.message)
+
+
+def told(board: Board, problem: tam.TamError, back: Prompt | Confirm | Tip | None = None) -> Tip:
+    """Return the tip that tells of a problem."""
+    text, gone = problem.message, problem.code == "not_found"
+    if gone and "task_id" not in problem.details and board.loaded:
+        text = f"project {problem.details.get('project')} was deleted or renamed meanwhile"
+    if gone or "changed" in problem.details:
+        return Tip(text, back, NEWS)
+    return Tip(text, back)
 
 
 def _arrange_projects(board: Board, content: dict) -> Board:
@@ -1169,29 +1190,15 @@ def _arrange_tasks(board: Board, content: dict) -> Board:
         _kept(old, new, "id", wanted)
         for old, new, wanted in zip(board.columns, columns, board.chosen, strict=True)
     )
-    wanted = board.follow
-    if wanted is None and board.chosen[board.column] != board.leaving:
-        wanted = board.chosen[board.column]
     totals = {name: tuple(content[name]) for name in ("totals", "exact")}
     board = replace(board, columns=columns, chosen=chosen, **totals)
-    if board.leaving is not None and board.leaving not in map(_id, columns[board.column]):
-        board = replace(board, leaving=None)
     if board.search and not columns[board.column]:
         found = next((column for column, tasks in enumerate(columns) if tasks), board.column)
         board = replace(board, column=found)
-    return _selected(board, wanted)
-
-
-def _selected(board: Board, task_id: int | None) -> Board:
-    """Return the board with that task selected, in whichever column it is now."""
-    for column, tasks in enumerate(board.columns):
-        if task_id in map(_id, tasks):
-            return _choose(replace(board, column=column), task_id)
+    for column, tasks in enumerate(columns):
+        if any(task["id"] == board.follow for task in tasks):
+            return _choose(replace(board, column=column), board.follow)
     return board
-
-
-def _id(task: dict) -> int:
-    return task["id"]
 
 
 def _kept(old: Sequence[dict], new: Sequence[dict], key: str, wanted: object) -> object:
@@ -1203,14 +1210,11 @@ def _kept(old: Sequence[dict], new: Sequence[dict], key: str, wanted: object) ->
     return new[min(place_of(old, key, wanted), len(new) - 1)][key]
 
 
-def _arrange_task(board: Board, content: dict) -> Board:
-    return replace(board, task=content["task"], events=tuple(content["events"]))
-
-
 ARRANGERS: dict[str, Callable[[Board, dict], Board]] = {
     "projects": _arrange_projects,
     "tasks": _arrange_tasks,
-    "task": _arrange_task,
+    "task": lambda board, content: replace(
+        board, task=content["task"], events=tuple(content["events"])),
 }
 
 
@@ -1220,14 +1224,87 @@ def settled(board: Board, command: Command, result: object) -> Board:
         return replace(board, follow=result["task"]["id"])
     if command.name in ("project.add", "project.edit"):
         return replace(board, chosen_project=result["project"]["name"])
-    if command.name == "task.del" and board.task_id == command.arguments["id"]:
-        return _close_task(board)[0]
+    if board.sent is not None and result == {"task": board.sent}:
+        return replace(board, sent=None)  # it was so already, and so nothing new will appear
     return board
 
 
-def failed(board: Board, command: Command, message: str) -> Board:
-    """Return the board with the reason why a command failed; Enter leads back to its text."""
-    return replace(board, leaving=None, overlay=Tip(message, board.overlay or command.origin))
+def failed(board: Board, command: Command, problem: tam.TamError) -> Board:
+    """Return the board with the reason why a command failed; Enter leads back to its text.
+
+    Where others have changed what was shown, the text goes by that from now on, and a question is
+    asked again.
+    """
+    board, origin, back = replace(board, sent=None), command.origin, board.overlay
+    changed = problem.details.get("changed", {})
+    if origin is not None and back is None and problem.code != "not_found":
+        arguments = {name: changed.get(name, value) for name, value in origin.arguments.items()}
+        if isinstance(origin, Prompt):
+            back = replace(origin, arguments=arguments, expected={**origin.expected, **changed})
+        elif changed and (origin.operation, changed.get("status")) != ("task.done", "done"):
+            subject = {**origin.subject, **changed}
+            asked = Confirm(origin.operation, arguments, subject, problem.message)
+            return replace(board, overlay=asked)
+    return replace(board, overlay=told(board, problem, back))
+
+
+# -- what the person has seen --
+
+
+def aim(board: Board, key: str) -> object:
+    """Return what a key would act on, or close although it is to be read; None if it does neither.
+
+    What has been acted on already is nothing to aim at before that is seen.
+    """
+    overlay = board.overlay
+    if overlay is not None:
+        if isinstance(overlay, Help) or key not in ("enter", "esc"):
+            return None
+        return overlay if isinstance(overlay, Tip) else (overlay.operation, overlay.arguments)
+    if key == "a":
+        return board.screen, board.project
+    if key not in ("s", "c", "e", "d", "u"):
+        return None
+    chosen = (chosen_project if board.screen == "projects" else chosen_task)(board)
+    if chosen is not None and chosen == board.sent:
+        return object()
+    return board.screen, chosen and chosen["id"]
+
+
+class Eyes:
+    """The board as the person has it before their eyes: it is what they mean with a key.
+
+    That is what was painted REACTION seconds ago, and what their own keys have made of it since.
+    `timer` gives seconds that never jump.
+    """
+
+    def __init__(self, board: Board, timer: Callable[[], float] = time.monotonic) -> None:
+        self.board, self.keys = board, 0
+        self._timer = timer
+        self._painted: collections.deque[tuple[float, Board]] = collections.deque()
+
+    def painted(self, board: Board, keys: int) -> None:
+        """Take what is on the screen now: `board`, as it was after so many keys."""
+        if keys == self.keys:  # or else another picture is on its way
+            self._painted.append((self._timer() + REACTION, board))
+        self._look()
+
+    def press(self, board: Board, key: str) -> Step:
+        """Return `board` after a key, and what the key asks of the world as the person sees it.
+
+        What would hit something else than the person has seen is left out, with a note.
+        """
+        self._look()
+        if aim(board, key) != aim(self.board, key):
+            return replace(board, note="This has just changed: press again"), ()
+        self.keys += 1
+        self._painted.clear()
+        self.board, commands = press(self.board, key)
+        return press(replace(board, note=""), key)[0], commands
+
+    def _look(self) -> None:
+        while self._painted and self._painted[0][0] <= self._timer():
+            self.board = self._painted.popleft()[1]
 
 
 # ---- render --------------------------------------------------------------------------------------
@@ -1791,6 +1868,8 @@ def title_bar(board: Board, width: int) -> Line:
 
 def help_bar(board: Board, width: int) -> Line:
     """Return the last line: as many keys as fit, and always how to see the others."""
+    if board.note:
+        return fill([(f" {board.note} ", "key")], width, "bar")
     always = _keys(ALWAYS)
     room = width - line_width(always)
     line: Line = []
@@ -1860,10 +1939,28 @@ def over(board: Board, width: int, height: int) -> tuple[list[Line], tuple[int, 
     if isinstance(overlay, Help):
         return _help_box(overlay, width, height), None
     if isinstance(overlay, Confirm):
-        keys = " Enter delete · Esc cancel "
-        return _message_box(overlay.question, " Sure? ", keys, (width, height)), None
-    keys = " Enter closes "
-    return _message_box(overlay.text, " That did not work ", keys, (width, height)), None
+        keys = f" Enter {VERBS[overlay.operation].lower()} · Esc cancel "
+        return _message_box(question(overlay, board.now), " Sure? ", keys, (width, height)), None
+    title = f" {overlay.title} "
+    return _message_box(overlay.text, title, " Enter closes ", (width, height)), None
+
+
+#: What a question is about, by its operation.
+VERBS = {"task.del": "Delete", "task.done": "Complete", "project.del": "Delete"}
+
+
+def question(asked: Confirm, now: float) -> str:
+    """Return what is asked, with all that is to be known for the answer."""
+    subject, note = asked.subject, f"{asked.note}.\n" if asked.note else ""
+    verb = VERBS[asked.operation]
+    if asked.operation == "project.del":
+        tasks, held = subject["tasks"], subject["leases"]
+        what = "its tasks" if tasks is None else f"{tasks} task{'s' * (tasks != 1)}"
+        agents = f", {held} of them held by agents" if held else ""
+        return f"{note}{verb} project '{subject['name']}' with {what}{agents}?"
+    left = lease_left(subject, now)
+    holder = f"{subject['assigned_agent']} holds it for {left_text(left)}. " if left else ""
+    return f"{note}{holder}{verb} task {subject['id']} '{subject['title']}'?"
 
 
 def prompt_box(prompt: Prompt, width: int, height: int) -> tuple[list[Line], tuple[int, int]]:
@@ -2076,13 +2173,15 @@ STYLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Picture:
-    """What is to be painted: a screen in a theme, at the terminal's `size` of columns and rows.
+    """What is to be painted: the `screen` of a board, at the terminal's `size` of columns and rows.
 
-    `anew` has all of it painted, not only what differs from the picture before.
+    `keys` is how many had been pressed. `anew` has all of it painted, not only what differs from
+    the picture before.
     """
 
     screen: Screen
-    theme: str
+    board: Board
+    keys: int
     size: tuple[int, int]
     anew: bool = False
 
@@ -2135,8 +2234,8 @@ class Terminal:
         if picture.size != self._size:
             self._size = picture.size
             curses.resizeterm(picture.size[1], picture.size[0])
-        if picture.theme != self._theme:
-            self._theme = picture.theme
+        if picture.board.theme != self._theme:
+            self._theme = picture.board.theme
             self._window.bkgd(" ", self._attribute("base"))
         self._window.erase()
         for row, line in enumerate(screen.lines):
@@ -2395,7 +2494,7 @@ def act(store: tam.Tam, command: Command) -> Acted:
     try:
         if command.verb == "theme":
             return Acted(command, store.set_config(theme=command.name))
-        return Acted(command, store.call(command.name, command.arguments))
+        return Acted(command, store.call(command.name, command.arguments, command.expected))
     except tam.TamError as problem:
         return Acted(command, problem=problem)
     except Exception:  # whoever waits for the command must hear of it all the same
@@ -2463,6 +2562,7 @@ class Painter:
             try:
                 if picture is not None:
                     self._terminal.paint(picture)
+                    self._post(picture)
             except Exception as error:  # the loop decides what follows from it
                 self._post(Unpainted(error))
                 return
@@ -2490,7 +2590,10 @@ def look_for_board(store: tam.Tam, wanted: Interest, snapshot: dict) -> View:
     try:
         if wanted == Interest("tasks", served, None, ""):
             return View(wanted, served, _columns(snapshot))
-        return View(wanted, served, LOOKS[wanted.screen](store, wanted))
+        content = LOOKS[wanted.screen](store, wanted)
+        if wanted.asked is not None:
+            content = {**content, "asked": _look_at_question(store, wanted)}
+        return View(wanted, served, content)
     except tam.TamError as problem:
         return View(wanted, served, problem=problem)
 
@@ -2512,7 +2615,16 @@ def _look_at_tasks(store: tam.Tam, wanted: Interest) -> dict:
 
 
 def _look_at_task(store: tam.Tam, wanted: Interest) -> dict:
-    return store.call("task.show", {"id": wanted.task_id, "project": wanted.project})
+    return store.call("task.show", {"id": wanted.task_id, "project": wanted.project}, {})
+
+
+def _look_at_question(store: tam.Tam, wanted: Interest) -> dict:
+    """Return the subject of a question, as `Confirm` has it."""
+    if "id" in wanted.asked:
+        return store.call("task.show", wanted.asked, {})["task"]
+    found = store.snapshot(wanted.asked["name"], columns=0)
+    tasks = sum(found["counts"].values())
+    return {**_known(found["project"]), "tasks": tasks, "leases": found["leased_count"]}
 
 
 LOOKS: dict[str, Callable[[tam.Tam, Interest], dict]] = {
@@ -2644,7 +2756,7 @@ class Loop:
         self._watcher = Watcher(stores[0], self._mailbox.post)
         self._calls = Crew(IN_FLIGHT, stores[0], self._mailbox.post)
         self._hands = Crew(1, stores[1], self._mailbox.post)
-        self._keyboard = Keyboard()
+        self._keyboard, self._eyes = Keyboard(), Eyes(board)
         self._lines: collections.deque[bytes] = collections.deque()
         self._awaited = 0
         self._status: int | None = None
@@ -2824,10 +2936,13 @@ class Loop:
     def _take_acted(self, acted: Acted) -> None:
         self._hands.finished()
         if acted.problem is not None:
-            self._show(failed(self._board, acted.command, acted.problem.message))
+            self._show(failed(self._board, acted.command, acted.problem))
         else:
             self._show(settled(self._board, acted.command, acted.result))
         self._watcher.ask(self._wanted())
+
+    def _take_picture(self, picture: Picture) -> None:
+        self._eyes.painted(picture.board, picture.keys)
 
     def _take_unpainted(self, unpainted: Unpainted) -> None:
         if not isinstance(unpainted.error, OSError):
@@ -2841,6 +2956,7 @@ class Loop:
         View: _take_view,
         Answered: _take_answered,
         Acted: _take_acted,
+        Picture: _take_picture,
         Unpainted: _take_unpainted,
     }
 
@@ -2871,7 +2987,7 @@ class Loop:
 
     def _press(self, keys: list[str]) -> None:
         for key in keys:
-            board, commands = press(self._board, key)
+            board, commands = self._eyes.press(self._board, key)
             self._show(board)
             for command in commands:
                 self._command(command)
@@ -2882,7 +2998,7 @@ class Loop:
         elif command.verb == "quit":
             self._close()
         else:
-            self._hands.give(functools.partial(_acted, command))
+            self._hands.give(functools.partial(act, command=command))
 
     def _paint(self) -> None:
         if not self._dirty or self._terminal is None:
@@ -2894,7 +3010,8 @@ class Loop:
             return
         self._board = replace(within(self._board, width, height), now=int(time.time()))
         screen = render(self._board, width, height)
-        self._painter.show(Picture(screen, self._board.theme, (width, height), self._renewed))
+        size, keys = (width, height), self._eyes.keys
+        self._painter.show(Picture(screen, self._board, keys, size, self._renewed))
         self._dirty = self._renewed = False
         change = next_change(self._board)
         if change is None:
@@ -2913,10 +3030,6 @@ class Loop:
 
 def _answered(call: Call, store: tam.Tam) -> Answered:
     return Answered(call, carry_out(store, call))
-
-
-def _acted(command: Command, store: tam.Tam) -> Acted:
-    return act(store, command)
 
 
 # ---- foreign schemas -----------------------------------------------------------------------------

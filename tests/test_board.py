@@ -24,7 +24,7 @@ def task(task_id: int, status: str = "todo", **fields: object) -> dict:
 
 
 def project(name: str) -> dict:
-    return {"id": 1, "name": name, "created": "2026-11-08T09:00:00Z",
+    return {"id": sum(map(ord, name)), "name": name, "created": "2026-11-08T09:00:00Z",
             "updated": "2026-11-08T09:00:00Z"}
 
 
@@ -60,6 +60,11 @@ def arrived(board: Board, *columns: list[int]) -> Board:
     found = tasks_board(*columns)
     content = {"columns": found.columns, "totals": found.totals, "exact": found.exact}
     return tam_tick.arrange(board, View(tam_tick.interest(board), board.served, content))
+
+
+def shown(board: Board) -> str:
+    """Return the question that is asked."""
+    return tam_tick.question(board.overlay, NOW)
 
 
 def selected(board: Board) -> int | None:
@@ -105,10 +110,13 @@ def test_no_key_needs_anything_to_be_there(screen: str, key: str) -> None:
 
 # ---- writing ----
 
+SEEN = {"title": "Task 1", "description": "", "status": "todo", "holder": None}
 WRITES = {
-    "s": Command("call", "task.start", {"id": 1, "project": "demo"}),
-    "c": Command("call", "task.done", {"id": 1, "project": "demo"}),
+    "s": Command("call", "task.start", {"id": 1, "project": "demo"}, SEEN),
+    "c": Command("call", "task.done", {"id": 1, "project": "demo"}, SEEN),
 }
+QUESTION = Confirm("task.del", {"id": 1, "project": "demo"}, task(1))
+HELD = {"assigned_agent": "agent-q", "lease_expires_at": tam.iso_time(NOW + 905)}
 
 
 @pytest.mark.parametrize("key", WRITES)
@@ -137,19 +145,40 @@ def test_projects_are_added_renamed_used_and_deleted() -> None:
     board = projects_board("a", "b", chosen_project="b")
     assert keys(board, "a", "n", "enter")[1][0].arguments == {"name": "n"}
     assert keys(board, "e", "2", "enter")[1][0].arguments == {"name": "b", "new_name": "b2"}
-    assert keys(board, "u")[1] == [Command("call", "project.use", {"name": "b"})]
+    known = {"id": ord("b"), "name": "b"}
+    assert keys(board, "e", "enter")[1][0].expected == known
+    assert keys(board, "u")[1] == [Command("call", "project.use", {"name": "b"}, known)]
     asked, commands = keys(board, "d")
     assert isinstance(asked.overlay, Confirm) and commands == []
     assert keys(asked, "x", "d", "q")[0] == asked, "only Enter and Esc answer"
     assert keys(asked, "esc")[1] == []
-    assert keys(asked, "enter")[1] == [Command("call", "project.del", {"name": "b"})]
+    assert shown(asked).startswith("Delete project 'b' with its tasks?")
+    counted = dataclasses.replace(asked.overlay, subject={**known, "tasks": 1, "leases": 1})
+    asked = dataclasses.replace(asked, overlay=counted)
+    assert shown(asked) == "Delete project 'b' with 1 task, 1 of them held by agents?"
+    _, (command,) = keys(asked, "enter")
+    assert (command.name, command.arguments) == ("project.del", {"name": "b"})
+    assert command.expected == {**known, "tasks": 1, "leases": 1}
 
 
 def test_deleting_a_task_names_it_and_asks() -> None:
     board, _ = keys(tasks_board([1, 2]), "down", "d")
-    assert "2 'Task 2'" in board.overlay.question
-    _, commands = keys(board, "enter")
-    assert commands == [Command("call", "task.del", {"id": 2, "project": "demo"})]
+    assert shown(board) == "Delete task 2 'Task 2'?"
+    _, (command,) = keys(board, "enter")
+    assert (command.name, command.arguments) == ("task.del", {"id": 2, "project": "demo"})
+    assert command.expected == {**SEEN, "title": "Task 2"}
+
+
+def test_completing_what_an_agent_holds_asks() -> None:
+    board = tasks_board([], [1], column=1)
+    held = dataclasses.replace(board, columns=((), (task(1, "in-progress", **HELD),), ()))
+    asked, commands = keys(held, "c")
+    assert commands == [] and shown(asked) == "agent-q holds it for 15m. Complete task 1 'Task 1'?"
+    _, (command,) = keys(asked, "enter")
+    assert (command.name, command.expected["holder"]) == ("task.done", "agent-q")
+    over = task(1, "in-progress", **HELD, lease_expired=True)
+    _, (command,) = keys(dataclasses.replace(board, columns=((), (over,), ())), "c")
+    assert command.expected["holder"] is None, "nobody holds it any more"
 
 
 def test_the_theme_changes_at_once_and_is_saved() -> None:
@@ -158,7 +187,7 @@ def test_the_theme_changes_at_once_and_is_saved() -> None:
     assert keys(board, "t")[0].theme == "dark"
 
 
-@pytest.mark.parametrize("overlay", [None, Help(), Tip("x"), Confirm("?", tam_tick.QUIT),
+@pytest.mark.parametrize("overlay", [None, Help(), Tip("x"), QUESTION,
                                      Prompt("t", "task.add", "title", {})])
 def test_ctrl_c_quits_from_anywhere(overlay: object) -> None:
     board = dataclasses.replace(tasks_board([1]), overlay=overlay)
@@ -198,13 +227,12 @@ def test_a_pasted_text_is_no_command() -> None:
     assert board.overlay.text == "two lines[2J and tabs"
 
 
-def test_the_card_of_a_task_that_was_deleted_closes() -> None:
+def test_the_card_of_a_task_that_is_deleted_closes() -> None:
     card, _ = keys(tasks_board([1, 2]), "enter")
-    card, (command,) = keys(card, "d", "enter")
-    assert command.name == "task.del" and card.screen == "task"
-    assert tam_tick.settled(card, command, {"task": task(1)}).screen == "tasks"
-    other = dataclasses.replace(command, arguments={"id": 2, "project": "demo"})
-    assert tam_tick.settled(card, other, {"task": task(2)}) == card
+    asked, _ = keys(card, "d")
+    assert keys(asked, "esc")[0].screen == "task"
+    card, (command,) = keys(asked, "enter")
+    assert command.name == "task.del" and card.screen == "tasks"
 
 
 def test_a_board_reads_otherwise_when_the_lease_on_it_does() -> None:
@@ -222,7 +250,7 @@ def test_a_board_reads_otherwise_when_the_lease_on_it_does() -> None:
 
 def test_a_failure_is_shown_and_leads_back_to_the_text() -> None:
     board, (command,) = keys(tasks_board([1]), "a", *"bad", "enter")
-    board = tam_tick.failed(board, command, "too bad")
+    board = tam_tick.failed(board, command, tam.Conflict("too bad"))
     assert board.overlay.text == "too bad"
     assert keys(board, "x")[0] == board
     board, _ = keys(board, "enter")
@@ -241,14 +269,22 @@ def test_trouble_is_shown_once_and_does_not_disturb_typing() -> None:
     assert tam_tick.arrange(typing, other).overlay.text == "x"
 
 
-def test_what_is_gone_is_left() -> None:
+def test_what_is_gone_is_left_and_told_as_news() -> None:
     board = tasks_board([1])
     opened, _ = keys(board, "enter")
-    gone = tam.NotFound("task 1 not found")
+    gone = tam.NotFound("task 1 was deleted meanwhile by agent-q", task_id=1)
     back = tam_tick.arrange(opened, View(tam_tick.interest(opened), None, problem=gone))
-    assert (back.screen, back.overlay) == ("tasks", Tip("task 1 not found"))
+    assert (back.screen, back.overlay) == ("tasks", Tip(gone.message, None, tam_tick.NEWS))
+    asked, _ = keys(board, "d")
+    back = tam_tick.arrange(asked, View(tam_tick.interest(asked), None, problem=gone))
+    assert (back.screen, back.overlay.title) == ("tasks", tam_tick.NEWS)
+    gone = tam.NotFound("project demo not found", project="demo")
     back = tam_tick.arrange(board, View(tam_tick.interest(board), None, problem=gone))
-    assert (back.screen, back.project) == ("projects", None)
+    assert (back.screen, back.project, back.overlay.title) == ("projects", None, tam_tick.NEWS)
+    assert back.overlay.text == "project demo was deleted or renamed meanwhile"
+    never = Board(screen="tasks", project="demo")
+    back = tam_tick.arrange(never, View(tam_tick.interest(never), None, problem=gone))
+    assert back.overlay.text == "project demo not found", "it was never there"
 
 
 # ---- what others do ----
@@ -263,18 +299,14 @@ def test_the_selection_stays_on_its_task() -> None:
     assert selected(arrived(board, [])) is None
 
 
-def test_the_selection_follows_a_task_that_others_move() -> None:
+def test_the_selection_stays_in_its_place_when_the_task_leaves_the_column() -> None:
     board, _ = keys(tasks_board([3, 2, 1]), "down")
     moved = arrived(board, [3, 1], [2])
-    assert (moved.column, selected(moved)) == (1, 2)
-
-
-def test_the_selection_stays_behind_when_this_person_moves_a_task() -> None:
+    assert (moved.column, selected(moved)) == (0, 1)
     board, _ = keys(tasks_board([3, 2, 1]), "down", "s")
     moved = arrived(board, [3, 1], [2])
-    assert (moved.column, selected(moved), moved.leaving) == (0, 1, None)
-    again, _ = keys(moved, "s")
-    assert selected(arrived(again, [3], [1, 2])) == 3
+    assert (moved.column, selected(moved)) == (0, 1)
+    assert selected(arrived(moved, [3], [1, 2])) == 3
 
 
 def test_a_new_task_is_selected_when_it_appears() -> None:

@@ -103,7 +103,12 @@ SCENES = {
         "Add a task", "task.add", "title", {}, before="写一个", after="标题")),
     "adding something long": scene(overlay=Prompt(
         "Add a task", "task.add", "title", {}, before="一个很长的标题" * 9 + "x", after="tail")),
-    "deleting": scene(overlay=Confirm(f"Delete task 12 '{TODO[0]['title']}'?", tam_tick.QUIT)),
+    "deleting": scene(overlay=Confirm("task.del", {"id": 12}, TODO[0])),
+    "deleting, asked again": scene(overlay=Confirm(
+        "task.del", {"id": 12}, OPENED, "agent-a changed the status to 'in-progress' meanwhile")),
+    "deleting a project": scene(screen="projects", project=None, projects=PROJECTS, overlay=Confirm(
+        "project.del", {"name": "后端服务"}, {"id": 2, "name": "后端服务", "tasks": 12, "leases": 3})),
+    "a key that came too soon": scene(note="This has just changed: press again"),
     "error": scene(overlay=Tip("task 12 is leased by agent-b until 2027-01-15T08:15:00Z. " * 3)),
 }
 
@@ -163,7 +168,7 @@ def test_no_text_breaks_a_line_or_reaches_the_terminal_raw(seed: int) -> None:
     )
     prompt = Prompt(text, "x", "y", {}, text, text)
     for screen in tam_tick.SCREENS:
-        for overlay in (None, prompt, Tip(text), Confirm(text, tam_tick.QUIT)):
+        for overlay in (None, prompt, Tip(text), Confirm("task.del", {"id": 1}, strange, text)):
             width, height = chooser.randint(1, 130), chooser.randint(1, 40)
             strange_board = dataclasses.replace(board, screen=screen, overlay=overlay)
             shown = picture(strange_board, width, height)

@@ -70,7 +70,7 @@ def test_the_dialogue_of_appendix_a() -> None:
         assert update["seq"] == 1
         tick.sees("2 By an agent")
 
-        tick.type("s")  # a person starts the selected task, which is the first one still
+        tick.press("s")  # a person starts the selected task, which is the first one still
         moved = tick.update(lambda data: data["counts"]["in_progress"] == 1)
         assert moved["seq"] == 2 and moved["data"]["events"][-1]["actor"] == "human"
 
@@ -512,7 +512,7 @@ def test_a_database_that_cannot_be_used_leaves_a_tick_that_says_so() -> None:
         assert tick.read()["data"] is None
         assert tick.call("project_list")["error"]["code"] == -32000
         tick.sees("That did not work")
-        tick.type("\r")
+        tick.press("\r")
         tick.loses("That did not work")
         tick.type("q")
         assert tick.wait() == 0
@@ -528,7 +528,7 @@ def test_a_config_that_breaks_is_told_and_what_agents_see_stays(tick: Process) -
     assert tick.read()["data"]["counts"]["todo"] == 2
     assert tick.call("task_list")["error"]["code"] == -32000
     config.write_text(whole, "utf-8")
-    tick.type("\r")
+    tick.press("\r")
     tick.loses("no valid TOML")
     tick.until(lambda: "result" in tick.call("task_list"), "a call that works again")
 
@@ -681,9 +681,9 @@ def test_a_person_gets_the_board_without_the_wire(argv: tuple[str, ...]) -> None
         board.sees("● demo")
         board.type("\r")
         board.sees("Task 1")
-        board.type("a新任务 X\x7fY\r")
+        board.press("a新任务 X\x7fY\r")
         board.sees("2 新任务 Y")
-        board.type("c")
+        board.press("c")
         board.sees("Done 1")
         home.call("task.add", {"title": "foreign", "project": "demo"})
         board.sees("3 foreign")
@@ -705,14 +705,14 @@ def test_the_board_goes_through_all_its_keys() -> None:
         board.type("\x1b[B\x1b[B\x1b[A")  # around the end, twice
         board.type("agamma\r")
         board.sees("gamma")
-        board.type("e\x15delta\r")
+        board.press("e\x15delta\r")
         board.sees("delta")
         board.loses("gamma")
-        board.type("d")
-        board.sees("Delete project 'delta'")
-        board.type("\r")
+        board.press("d")
+        board.sees("Delete project 'delta' with 0 tasks?")
+        board.press("\r")
         board.loses("delta")
-        board.type("u\r")
+        board.press("u\r")
         board.sees("Todo")
         board.type("?")
         board.sees("Everywhere")
@@ -731,7 +731,7 @@ def test_an_error_is_a_tip_and_leads_back_to_what_was_typed() -> None:
         board.sees("Task 1")
         board.type("a" + "x" * 1001 + "\r")
         board.sees("That did not work")
-        board.type("\r")
+        board.press("\r")
         board.sees("Add a task")
         board.type("\x15Short\r")
         board.sees("2 Short")

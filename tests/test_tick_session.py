@@ -539,7 +539,7 @@ class World:
             if acted.problem is None:
                 self.board = tam_tick.settled(self.board, command, acted.result)
             else:
-                self.board = tam_tick.failed(self.board, command, acted.problem.message)
+                self.board = tam_tick.failed(self.board, command, acted.problem)
 
     def read_pipe(self) -> None:
         for frame in self.host.received():

@@ -173,6 +173,13 @@ class Process:
     def type(self, keys: str) -> None:
         tam.write_all(self.master, keys.encode("utf-8"))
 
+    def press(self, keys: str) -> None:
+        """Type what acts on what the screen shows, as one who has looked at it."""
+        seen = time.monotonic() + 3 * tam_tick.REACTION
+        while (left := seen - time.monotonic()) > 0:
+            self.pump(left)
+        self.type(keys)
+
     def resize(self, columns: int, rows: int) -> None:
         """Give the terminal another size; the kernel tells the program."""
         self.screen.resize(columns, rows)
