@@ -122,7 +122,7 @@ def test_a_column_of_the_board_takes_as_many_steps_with_four_times_the_tasks(
             db.set_progress_handler(lambda: next(steps) and 0, 10)  # noqa: B023
             work = tam.Work(db, 0, None)
             work.project = tam.find_project(db, "p")
-            tam._column(work, column, 500)
+            tam._column(work, column, 500, "")
             db.set_progress_handler(None, 10)
         counts.append(next(steps))
     assert counts[1] <= 1.1 * counts[0]
