@@ -125,7 +125,7 @@ def test_a_column_of_the_board_takes_as_many_steps_with_four_times_the_tasks(
             tam._column(work, column, 500, "")
             db.set_progress_handler(None, 10)
         counts.append(next(steps))
-    assert counts[1] <= 1.1 * counts[0]
+    assert counts[1] <= 1.1 * counts[0] + 20
 
 
 # -- what is found, whoever wrote it --
