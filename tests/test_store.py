@@ -592,6 +592,7 @@ def test_each_column_of_the_board_is_an_index_read_in_its_order(home: Path) -> N
         plan = " ".join(row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {sql}"))
         assert re.search("USING INDEX idx_task_(level|column_[12]) ", plan), plan
         assert "TEMP B-TREE" not in plan, plan
+    tam_.close()
 
 
 def test_a_reader_in_the_way_of_the_wal_delays_it_but_no_write_after_it(home: Path) -> None:
